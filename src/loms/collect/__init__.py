@@ -1,0 +1,1 @@
+"""Where telemetry is fetched from: one file per source."""

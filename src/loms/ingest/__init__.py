@@ -1,0 +1,1 @@
+"""Bytes that came in → `loms.core.model` values; pure."""
