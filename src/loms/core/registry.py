@@ -16,7 +16,7 @@ U = TypeVar("U")
 
 
 class Registry(Generic[T]):
-    """``kind`` names the thing in messages and is the entry-point group ``loms.<kind>``; ``package`` holds the built-ins.
+    """Things of one ``kind``, which is also the entry-point group ``loms.<kind>``; ``package`` holds the built-ins.
 
     Built-ins and plug-ins come through the same door: `load` imports the package's modules in sorted order, then
     whatever other distributions offer as entry points.

@@ -44,7 +44,9 @@ write_seconds = Histogram("loms_write_duration_seconds", "One flush to the store
 write_failures = Counter("loms_write_failures", "Flushes that the store refused (retried).", registry=registry)
 
 query_seconds = Histogram("loms_query_duration_seconds", "One PromQL query.", buckets=_FAST, registry=registry)
-query_failures = Counter("loms_query_failures", "PromQL queries that failed, by error type.", ["type"], registry=registry)
+query_failures = Counter(
+    "loms_query_failures", "PromQL queries that failed, by error type.", ["type"], registry=registry
+)
 
 evaluation_seconds = Histogram(
     "loms_rule_evaluation_duration_seconds", "One evaluation of one rule group.", buckets=_FAST, registry=registry

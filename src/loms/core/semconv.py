@@ -1,8 +1,8 @@
 """The canonical vocabulary: every metric that LOMS derives from engines and devices, in one table.
 
-Names follow OpenTelemetry (GenAI and hardware conventions) where one exists. `Metric.prometheus` is the same name in its
-Prometheus spelling, by OpenTelemetry's rules for that translation: dots become underscores, the unit is
-appended, counters end in ``_total``, dimensionless gauges in ``_ratio``. Standard library only: the SDK imports this.
+Names follow OpenTelemetry (GenAI and hardware conventions) where one exists. `Metric.prometheus` is the same name in
+its Prometheus spelling, by OpenTelemetry's rules for that translation: dots become underscores, the unit is appended,
+counters end in ``_total``, dimensionless gauges in ``_ratio``. Standard library only, because the SDK imports this.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _TABLE = (
         "gen_ai.server.time_per_output_token",
         "s",
         "histogram",
-        "Per-request mean decode time per token: (duration - ttft) / (output tokens - 1) (OTel GenAI server convention)",
+        "Mean decode time per token of a request: (duration - ttft) / (output tokens - 1) (OTel GenAI convention)",
     ),
     Metric(
         "llm.engine.inter_token.latency",
@@ -98,7 +98,7 @@ _TABLE = (
         "llm.engine.requests.finished",
         "{request}",
         "counter",
-        "Requests that ended; attributes outcome (success, error, cancelled, rejected) and gen_ai.response.finish_reason",
+        "Requests that ended; attributes outcome (success, error, cancelled, rejected) and finish_reason",
     ),
     Metric(
         "llm.engine.requests.preempted",
