@@ -28,7 +28,7 @@ check: $(VENV)/dev.stamp  ## style, types, floors
 	$(BIN)/lint-imports
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "make: Python needs its venv module: apt install python3-venv" >&2; exit 1; }
 
 $(VENV)/demo.stamp: $(BIN)/python pyproject.toml
 	@echo "installing LOMS and a real engine with its model into $(VENV) (about half a minute)"

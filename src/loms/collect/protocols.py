@@ -14,7 +14,7 @@ At every good scrape the loop does, in this order::
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -140,3 +140,18 @@ ReaderFactory = Callable[[Target], Reader]
 TranslatorFactory = Callable[[Target], Translator]
 Recognise = Callable[[frozenset[str]], str | None]
 """Family names of an exposition → the engine's name, or None."""
+
+
+class Discovery(Protocol):
+    """Says which targets there are, whenever it is asked."""
+
+    @property
+    def poll_seconds(self) -> float:
+        """Pause between two questions."""
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """What could not be read at the last `refresh`, one sentence each."""
+
+    async def refresh(self, last_good_ms: Callable[[Target], int | None], /) -> Sequence[Target]:
+        """All targets known now. ``last_good_ms`` tells when a target's last good scrape began."""

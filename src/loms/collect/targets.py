@@ -6,7 +6,9 @@ import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
+from urllib.parse import unquote, urlsplit
 
+from loms.core.errors import TargetError
 from loms.core.model import Labels, labels_of
 
 DiscoveredBy = Literal["static", "file_sd", "ports"]
@@ -50,6 +52,46 @@ class ProbeSettings:
     """Base URL of the engine's API. Empty: scheme, host and port of the target's URL."""
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a URL leads: what to connect to, what to ask for, and what to call it in messages."""
+
+    secure: bool
+    host: str
+    port: int
+    authority: str
+    """Host header: host, and port where it stands in the URL."""
+    path: str
+    """Path and query."""
+    username: str
+    password: str = field(repr=False)
+    shown: str
+    """The URL without credentials."""
+
+    @classmethod
+    def of(cls, url: str) -> Address:
+        """Raises `TargetError` for what is not an http(s) URL."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host, port, parts = None, None, urlsplit("")
+        if not host or parts.scheme not in ("http", "https") or any(c <= " " or c == "\x7f" for c in url):
+            raise TargetError(f"{url!r} is not an http or https URL", reason="connection")
+        authority = parts.netloc.rpartition("@")[2]
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        return cls(
+            secure=parts.scheme == "https",
+            host=host,
+            port=port or (443 if parts.scheme == "https" else 80),
+            authority=authority,
+            path=path,
+            username=unquote(parts.username or ""),
+            password=unquote(parts.password or ""),
+            shown=f"{parts.scheme}://{authority}{path}",
+        )
+
+
 @dataclass(frozen=True)
 class Target:
     """One endpoint to scrape. Two targets are the same when everything but ``discovered_by`` is equal."""
@@ -74,8 +116,15 @@ class Target:
     """An exposition with more samples is a failed scrape; 0 for no limit of its own."""
     body_limit_bytes: int = 64 << 20
     """Of the answer, before and after decompression."""
+    compression: bool = False
+    """Ask for gzip. Off, because compressing 60 kB holds an engine's own event loop for a millisecond or more."""
     probe: ProbeSettings = ProbeSettings()
     discovered_by: DiscoveredBy = field(default="static", compare=False)
+
+    @cached_property
+    def address(self) -> Address:
+        """Of ``url``; raises `TargetError`."""
+        return Address.of(self.url)
 
     @cached_property
     def identity(self) -> Labels:
@@ -84,6 +133,10 @@ class Target:
 
     @cached_property
     def offset_seconds(self) -> float:
-        """Where in its interval this target is scraped: stable over restarts, spread over targets."""
+        """Where in its interval this target is scraped: stable over restarts, spread over targets.
+
+        On a grid of 100 places, so that with many targets one waking of the process serves several of them: on an
+        otherwise idle machine the waking costs more than the scrape.
+        """
         digest = hashlib.blake2b(f"{self.url}\xff{self.identity}".encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "big") / 2**64 * self.interval_seconds
+        return int.from_bytes(digest, "big") % 100 / 100 * self.interval_seconds

@@ -9,9 +9,12 @@ import sys
 
 from loms.core.clock import iso_utc
 
-_SECRET = re.compile(
-    r"(?i)(authorization['\"]?\s*[:=]\s*['\"]?(?:bearer|basic)\s+|bearer\s+|"
-    r"(?:password|token|api[_-]?key|secret)['\"]?\s*[:=]\s*['\"]?|://[^/\s:@]+:)([^\s'\"&,@]+)"
+_SECRETS = (
+    re.compile(
+        r"(?i)(\b(?:bearer|basic)\s+|\b(?:password|token|api[_-]?key|secret)['\"]?\s*[:=]\s*['\"]?)"
+        r"(?!bearer\b|basic\b)([^\s'\"&,]+)"
+    ),
+    re.compile(r"(://[^/\s:@]+:)([^\s/@]+)(?=@)"),
 )
 
 
@@ -21,7 +24,9 @@ def redact(text: str) -> str:
     >>> redact("Authorization: Bearer abc.def and http://user:pw@host/")
     'Authorization: Bearer *** and http://user:***@host/'
     """
-    return _SECRET.sub(r"\1***", text)
+    for pattern in _SECRETS:
+        text = pattern.sub(r"\1***", text)
+    return text
 
 
 class _Lines(logging.Formatter):

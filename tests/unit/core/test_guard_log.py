@@ -40,6 +40,11 @@ def test_secrets_are_blanked(secret: str) -> None:
     assert "***" in log.redact(secret)
 
 
+@pytest.mark.parametrize("text", ["LOMS is up: http://127.0.0.1:8090 (data in /x)", "took 3 s: a basic, honest line"])
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert log.redact(text) == text
+
+
 def test_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
     handlers, level = logging.getLogger().handlers[:], logging.getLogger().level
     try:

@@ -1,0 +1,1 @@
+"""Composition root of the agent: discovery, scraping, translation and probing, wired together."""

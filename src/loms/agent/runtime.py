@@ -1,0 +1,174 @@
+"""The agent of one process: every target gets a reader, a translator, a scraper, a probe and an identity."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+import aiohttp
+
+from loms.agent import targets as configured
+from loms.collect.completion import CompletionClient
+from loms.collect.discovery import FileDiscovery, PortDiscovery, Static
+from loms.collect.http import HttpFetcher
+from loms.collect.pool import ScrapePool
+from loms.collect.probe import Probe
+from loms.collect.protocols import Discovery
+from loms.collect.scrape import Scraper, TargetStatus
+from loms.collect.targets import Target
+from loms.core.clock import Clock
+from loms.core.config import Config, ScrapeJob
+from loms.core.guard import guard
+from loms.core.model import Sink
+from loms.engines.engine import recognise
+from loms.engines.identity import keep_identified
+from loms.engines.plan import Plan
+from loms.engines.translate import Translator
+from loms.ingest.exposition import ExpositionReader, Limits
+
+Recall = Callable[[Sequence[int]], Awaitable[Mapping[int, tuple[int, float]]]]
+"""Series ids → newest stored (time in ms, value)."""
+
+PORTS_JOB = "discovered"
+"""Job of the engines that were found by their port."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """One recognised engine, as far as its own exposition tells."""
+
+    instance: str
+    job: str
+    engine: str
+    model: str
+    version: str
+    zone: str
+    simulated: bool
+    up: bool
+    unavailable: Mapping[str, str]
+    unmapped: Sequence[str]
+
+
+class Agent:
+    """Collects until cancelled. ``own_port`` is the port of LOMS's own ``/metrics``, None to leave it out."""
+
+    def __init__(
+        self, config: Config, sink: Sink, clock: Clock, *, recall: Recall | None = None, own_port: int | None = None
+    ) -> None:
+        self._config = config
+        self._sink = sink
+        self._clock = clock
+        self._recall = recall
+        self._own = [configured.own(config, own_port)] if own_port and config.scrape.own_metrics else []
+        self._static = configured.static(config)
+        self._translators: MutableMapping[Target, Translator] = WeakKeyDictionary()
+        self._last_known: dict[Target, EngineStatus] = {}
+        self._pool: ScrapePool | None = None
+        self._session: aiohttp.ClientSession | None = None
+
+    async def run(self) -> None:
+        """Scrape, probe and identify whatever the discoveries find, until cancelled."""
+        fetcher, ask = HttpFetcher(), CompletionClient()
+        limits = self._config.scrape.limits
+        reading = Limits(samples=limits.samples, label_value_length=limits.label_value_length)
+
+        def make(target: Target) -> Scraper:
+            translator = Translator(
+                target.identity,
+                drop=self._config.scrape.drop,
+                probed=target.probe.enabled,
+                restoring=self._recall is not None,
+            )
+            self._translators[target] = translator
+            return Scraper(
+                target,
+                fetcher=fetcher,
+                reader=ExpositionReader(reading),
+                translator=translator,
+                sink=self._sink,
+                clock=self._clock,
+            )
+
+        async def probing(scraper: Scraper) -> None:
+            subject = self._translators[scraper.target]
+            await Probe(scraper, subject, self._sink, self._clock, ask, self._recall).run()
+
+        async def identifying(scraper: Scraper) -> None:
+            target = scraper.target
+            key = target.probe.api_key or target.auth.bearer_token
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            with guard("identify"):
+                await keep_identified(self._translators[target], session, _base(target), headers)
+
+        self._pool = ScrapePool(make, [probing, identifying])
+        ports = self._ports(fetcher, reading)
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
+            try:
+                await self._pool.run([Static([*self._static, *self._own]), *self._files(), *ports])
+            finally:
+                await ask.close()
+                await fetcher.close()
+
+    def targets(self) -> list[TargetStatus]:
+        """One row per target."""
+        return self._pool.status() if self._pool else []
+
+    def problems(self) -> list[str]:
+        """What discoveries could not read."""
+        return self._pool.problems() if self._pool else []
+
+    def engines(self) -> list[EngineStatus]:
+        """One row per target that is, or was at its last good scrape, a known engine."""
+        scrapers = self._pool.scrapers if self._pool else ()
+        for scraper in scrapers:
+            last = scraper.last
+            plan = last.plan if last else None
+            if isinstance(plan, Plan) and plan.engine:
+                labels = dict(self._translators[scraper.target].labels)
+                self._last_known[scraper.target] = EngineStatus(
+                    instance=scraper.target.instance,
+                    job=scraper.target.job,
+                    engine=plan.engine,
+                    model=plan.model,
+                    version=plan.version,
+                    zone=labels.get("deployment_zone", ""),
+                    simulated=labels.get("simulated") == "true",
+                    up=True,
+                    unavailable=plan.unavailable,
+                    unmapped=plan.unmapped,
+                )
+        known = {s.target: self._last_known[s.target] for s in scrapers if s.target in self._last_known}
+        self._last_known = known
+        return [replace(row, up=bool(s.last and s.last.ok)) for s in scrapers if (row := known.get(s.target))]
+
+    def _files(self) -> list[Discovery]:
+        return [
+            FileDiscovery(job.file_sd, configured.template(self._config, job), scheme=job.scheme, path=job.path)
+            for job in self._config.scrape.jobs
+            if job.file_sd
+        ]
+
+    def _ports(self, fetcher: HttpFetcher, reading: Limits) -> list[Discovery]:
+        discover = self._config.scrape.discover
+        if not discover.enabled:
+            return []
+        return [
+            PortDiscovery(
+                host=discover.host,
+                ports=discover.ports,
+                template=configured.template(self._config, ScrapeJob(name=PORTS_JOB)),
+                fetcher=fetcher,
+                make_reader=lambda _: ExpositionReader(reading),
+                recognise=recognise,
+                clock=self._clock,
+                poll_seconds=discover.interval,
+                forget_after_seconds=discover.forget_after,
+            )
+        ]
+
+
+def _base(target: Target) -> str:
+    parts = urlsplit(target.url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

@@ -1,0 +1,1 @@
+"""From alerts to incidents to notifications: group → dedup → notify."""

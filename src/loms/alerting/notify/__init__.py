@@ -1,0 +1,1 @@
+"""Notifiers: one file for each kind of receiver."""

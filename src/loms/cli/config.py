@@ -1,0 +1,43 @@
+"""``loms config``: check a configuration file, or show the settings in force."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from loms.core.config import Config, load, show
+
+app = typer.Typer(help="Check a configuration file, or show the settings in force.", no_args_is_help=True)
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "-c", help="Configuration file (default: ./loms.yaml if there is one).")
+]
+
+
+def load_config(path: Path | None) -> Config:
+    """The named file, else ``./loms.yaml`` where it exists, else defaults; environment overrides applied."""
+    default = Path("loms.yaml")
+    return load(path or (default if default.exists() else None))
+
+
+@app.command("check")
+def check(
+    file: Annotated[Path | None, typer.Argument(help="Configuration file.")] = None,
+) -> None:
+    """Check a configuration file and the rule files it names. Exit code 2 when something is wrong."""
+    from loms.rules.read import load_groups
+
+    settings = load_config(file)
+    groups = load_groups(settings.rules.files, builtin=settings.rules.builtin)
+    rules = sum(len(group.rules) for group in groups)
+    name = file or (Path("loms.yaml") if Path("loms.yaml").exists() else "defaults")
+    print(f"{name}: ok ({len(settings.scrape.jobs)} scrape jobs, {rules} rules)", file=sys.stdout)
+
+
+@app.command("show")
+def show_config(config: ConfigOption = None) -> None:
+    """Print the settings in force as YAML, defaults included, secrets blanked."""
+    sys.stdout.write(show(load_config(config)))

@@ -1,0 +1,105 @@
+"""``loms query``: PromQL from the terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from loms.cli.client import DEFAULT_URL, Client, JsonOption, TokenOption, UrlOption
+from loms.core.clock import SystemClock, local_and_utc
+from loms.core.config import parse_duration
+from loms.core.errors import LomsError
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def query(
+    expr: Annotated[str, typer.Argument(help="A PromQL expression.")],
+    since: Annotated[str, typer.Option(help="Evaluate over the last 15m, 1h, …, and draw it.")] = "",
+    step: Annotated[str, typer.Option(help="Distance of points with --since (default: 60 points).")] = "",
+    time: Annotated[str, typer.Option(help="Evaluate at this moment (Unix seconds or RFC 3339).")] = "",
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Evaluate a PromQL expression now, or over a span of time with --since."""
+    client = Client(url, token)
+    if since:
+        span = _seconds("--since", since)
+        end = SystemClock().now_ms() / 1000
+        width = _seconds("--step", step) if step else max(1.0, span / 60)
+        data = client.get("/api/v1/query_range", query=expr, start=end - span, end=end, step=width)["data"]
+    else:
+        data = client.get("/api/v1/query", query=expr, time=time or None)["data"]
+    if as_json:
+        print(json.dumps(data))
+        return
+    console = Console(highlight=False)
+    if data["resultType"] in ("scalar", "string"):
+        console.print(data["result"][1])
+    elif not data["result"]:
+        console.print("[dim]no series[/]")
+    else:
+        console.print(_table(data))
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise LomsError(f"{option}: {error}") from None
+
+
+def _table(data: Mapping[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("series", overflow="fold")
+    over_time = data["resultType"] == "matrix"
+    for heading in ("", "min", "max", "last") if over_time else ("value",):
+        table.add_column(heading, justify="left" if heading == "" else "right", no_wrap=True)
+    for row in data["result"]:
+        name = escape(series_text(row["metric"]))
+        if over_time:
+            values = [float(v) for _, v in row["values"]]
+            finite = [v for v in values if math.isfinite(v)] or [math.nan]
+            table.add_row(name, sparkline(values), *(f"{v:.6g}" for v in (min(finite), max(finite), values[-1])))
+        else:
+            table.add_row(name, row["value"][1])
+    if over_time:
+        first, last = data["result"][0]["values"][0][0], data["result"][0]["values"][-1][0]
+        table.caption = f"{local_and_utc(int(first * 1000))} … {local_and_utc(int(last * 1000))}"
+    return table
+
+
+def series_text(labels: Mapping[str, str]) -> str:
+    """A series as PromQL writes it.
+
+    >>> series_text({"__name__": "up", "job": "vllm"})
+    'up{job="vllm"}'
+    """
+    inner = ", ".join(f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in labels.items() if k != "__name__")
+    return labels.get("__name__", "") + (f"{{{inner}}}" if inner or "__name__" not in labels else "")
+
+
+def sparkline(values: Sequence[float], width: int = 60) -> str:
+    """Values as a line of blocks, at most ``width`` wide (each cell the maximum of its share); gaps are blank.
+
+    >>> sparkline([0, 1, 2, 3, float("nan"), 7])
+    '▁▂▃▄ █'
+    """
+    if len(values) > width:
+        cuts = [len(values) * i // width for i in range(width + 1)]
+        values = [max(values[a:b], key=lambda v: v if math.isfinite(v) else -math.inf) for a, b in pairwise(cuts)]
+    finite = [v for v in values if math.isfinite(v)]
+    if not finite:
+        return " " * len(values)
+    low, high = min(0.0, *finite), max(finite)
+    scale = (len(BLOCKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BLOCKS[round((v - low) * scale)] if math.isfinite(v) else " " for v in values)

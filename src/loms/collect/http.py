@@ -1,0 +1,325 @@
+"""A small HTTP/1.1 client for scraping: GET, kept connections, everything bounded.
+
+A scrape of 60 kB costs a general client about as much CPU as parsing and storing it (measured with aiohttp 3.14 at
+100 scrapes a second: 0.5 ms against 0.17 ms here), and monitoring should not weigh on the machine that it watches.
+Source of the rules: RFC 9110 and 9112.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import errno
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from urllib.parse import urljoin
+
+from loms import __version__
+from loms.collect.http_answer import Answer, decompress
+from loms.collect.protocols import Response
+from loms.collect.targets import Address, Auth, Target, Tls
+from loms.core.errors import TargetError
+
+_ACCEPT = "text/plain;version=0.0.4;charset=utf-8,*/*;q=0.1"
+"""Never OpenMetrics: Python's client library would take it whatever its q, and rename ``vllm:…`` to ``vllm_…``."""
+_REDIRECTS = (301, 302, 303, 307, 308)
+_MAX_REDIRECTS = 10
+_INLINE_BYTES = 8 << 10
+"""A larger compressed body is decompressed in a thread, so that other targets keep their time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Requests to equal origins may share a connection."""
+
+    secure: bool
+    host: str
+    port: int
+    tls: Tls
+
+
+class _Connection(asyncio.BufferedProtocol):
+    """One connection, one exchange at a time.
+
+    All connections read into the same scratch buffer: the event loop fills it and calls `buffer_updated` at once.
+    """
+
+    def __init__(self, scratch: memoryview, forget: Callable[[_Connection], None]) -> None:
+        self.open = False
+        self.answer: Answer | None = None
+        self._scratch = scratch
+        self._forget = forget
+        self._transport: asyncio.Transport | None = None
+        self._done: asyncio.Future[Answer] | None = None
+
+    async def exchange(self, request: bytes, limit: int) -> Answer:
+        """Send, and wait for the whole answer. Whoever stops waiting must `abort`."""
+        assert self._transport is not None
+        self.answer = Answer(limit)
+        self._done = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return await self._done
+
+    def abort(self) -> None:
+        self.open = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport, self.open = transport, True
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        done, answer = self._done, self.answer
+        if done is None or done.done() or answer is None:
+            self.abort()  # bytes that nobody asked for
+            return
+        try:
+            complete = answer.feed(self._scratch[:nbytes])
+        except TargetError as error:
+            self.abort()
+            done.set_exception(error)
+            return
+        if complete:
+            self.open = answer.keep_alive
+            done.set_result(answer)
+
+    def eof_received(self) -> bool:
+        self.open = False
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.open = False
+        self._forget(self)
+        done, answer = self._done, self.answer
+        if done is None or done.done() or answer is None:
+            return
+        try:
+            if exc is not None:
+                raise TargetError(
+                    f"the connection broke after {answer.received} bytes ({_text(exc)})", reason="connection"
+                )
+            answer.end()
+        except TargetError as error:
+            done.set_exception(error)
+        else:
+            done.set_result(answer)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """How far a fetch has come, for the message of a timeout."""
+
+    address: Address
+    connection: _Connection | None = None
+
+    def unfinished(self, seconds: float) -> str:
+        if self.connection is None:
+            return f"{self.address.shown}: no connection within {seconds:g} s"
+        received = self.connection.answer.received if self.connection.answer else 0
+        if not received:
+            return f"{self.address.shown}: connected, but there was no answer within {seconds:g} s"
+        return f"{self.address.shown}: the answer was not complete after {seconds:g} s ({received} bytes came)"
+
+
+class HttpFetcher:
+    """`loms.collect.protocols.Fetcher` over HTTP/1.1. Belongs to one event loop; close it there."""
+
+    def __init__(self) -> None:
+        self._scratch = memoryview(bytearray(256 << 10))
+        self._idle: dict[_Origin, list[_Connection]] = {}
+        self._contexts: dict[tuple[Tls, tuple[int, ...]], ssl.SSLContext] = {}
+
+    async def fetch(self, target: Target, timeout_seconds: float, /) -> Response:
+        attempt = _Attempt(target.address)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                answer = await self._follow(target, attempt)
+                encoding = answer.headers.get("content-encoding", "").lower()
+                body = answer.body
+                if encoding and len(body) > _INLINE_BYTES:
+                    body = await asyncio.to_thread(decompress, body, encoding, target.body_limit_bytes)
+                else:
+                    body = decompress(body, encoding, target.body_limit_bytes)
+        except TimeoutError:
+            raise TargetError(attempt.unfinished(timeout_seconds), reason="timeout") from None
+        except TargetError as error:
+            raise TargetError(f"{attempt.address.shown}: {error}", reason=error.reason, hint=error.hint) from None
+        return Response(answer.status, answer.headers.get("content-type", ""), body)
+
+    async def close(self) -> None:
+        """Drop all idle connections."""
+        for connection in [connection for kept in self._idle.values() for connection in kept]:
+            connection.abort()
+        await asyncio.sleep(0)
+
+    async def _follow(self, target: Target, attempt: _Attempt) -> Answer:
+        for _ in range(_MAX_REDIRECTS + 1):
+            answer = await self._exchange(target, attempt)
+            if answer.status == 200:
+                return answer
+            location = answer.headers.get("location", "")
+            if answer.status not in _REDIRECTS or not location or not target.follow_redirects:
+                raise _bad_status(answer)
+            attempt.address = Address.of(urljoin(attempt.address.shown, location))
+        raise TargetError(f"more than {_MAX_REDIRECTS} redirects", reason="http")
+
+    async def _exchange(self, target: Target, attempt: _Attempt) -> Answer:
+        """One request; once more on a new connection if a kept one turns out to be closed."""
+        address = attempt.address
+        origin = _Origin(address.secure, address.host, address.port, target.tls)
+        request = _request(target, address)
+        kept = self._take(origin)
+        if kept is not None:
+            try:
+                return await self._over(kept, origin, request, target.body_limit_bytes, attempt)
+            except TargetError as error:
+                if error.reason != "connection" or (kept.answer is not None and kept.answer.received):
+                    raise
+        attempt.connection = None
+        connection = await self._connect(origin)
+        return await self._over(connection, origin, request, target.body_limit_bytes, attempt)
+
+    async def _over(
+        self, connection: _Connection, origin: _Origin, request: bytes, limit: int, attempt: _Attempt
+    ) -> Answer:
+        attempt.connection = connection
+        complete = False
+        try:
+            answer = await connection.exchange(request, limit)
+            complete = True
+        finally:
+            if complete and connection.open:
+                self._idle.setdefault(origin, []).append(connection)
+            else:
+                connection.abort()
+        return answer
+
+    def _take(self, origin: _Origin) -> _Connection | None:
+        connections = self._idle.get(origin, [])
+        while connections:
+            connection = connections.pop()
+            if connection.open:
+                return connection
+        return None
+
+    def _forget(self, origin: _Origin, connection: _Connection) -> None:
+        connections = self._idle.get(origin, [])
+        if connection in connections:
+            connections.remove(connection)
+        if not connections:
+            self._idle.pop(origin, None)
+
+    async def _connect(self, origin: _Origin) -> _Connection:
+        place = f"{origin.host}:{origin.port}"
+        context = self._context(origin.tls) if origin.secure else None
+        try:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: _Connection(self._scratch, partial(self._forget, origin)),
+                origin.host,
+                origin.port,
+                ssl=context,
+                server_hostname=(origin.tls.server_name or origin.host) if context else None,
+            )
+        except ssl.SSLCertVerificationError as error:
+            raise TargetError(
+                f"the certificate of {place} is not accepted: {error.verify_message}",
+                reason="tls",
+                hint="set tls.ca_file or tls.server_name",
+            ) from None
+        except ssl.SSLError as error:
+            raise TargetError(
+                f"no TLS connection to {place}: {error.reason or error}", reason="tls", hint="is it plain http?"
+            ) from None
+        except socket.gaierror as error:
+            raise TargetError(
+                f"the name {origin.host} cannot be resolved: {error.strerror}", reason="connection"
+            ) from None
+        except (OSError, UnicodeError) as error:
+            if _is_refusal(error):
+                raise TargetError(f"connection refused, nothing listens at {place}", reason="refused") from None
+            reason = "timeout" if isinstance(error, TimeoutError) else "connection"
+            raise TargetError(f"no connection to {place}: {_text(error)}", reason=reason) from None
+        return connection
+
+    def _context(self, tls: Tls) -> ssl.SSLContext:
+        """Kept as long as its files stay the same."""
+        files = [Path(name) for name in (tls.ca_file, tls.cert_file, tls.key_file) if name]
+        try:
+            key = (tls, tuple(file.stat().st_mtime_ns for file in files))
+            if key not in self._contexts:
+                context = ssl.create_default_context(cafile=tls.ca_file or None)
+                if tls.insecure_skip_verify:
+                    context.check_hostname = False
+                    context.verify_mode = ssl.CERT_NONE
+                if tls.cert_file:
+                    context.load_cert_chain(tls.cert_file, tls.key_file or None)
+                self._contexts = {kept: c for kept, c in self._contexts.items() if kept[0] != tls} | {key: context}
+        except OSError as error:
+            named = " or ".join(str(file) for file in files)
+            raise TargetError(f"the TLS files {named} cannot be used: {_text(error)}", reason="tls") from None
+        return self._contexts[key]
+
+
+def _request(target: Target, address: Address) -> bytes:
+    lines = [
+        f"GET {address.path} HTTP/1.1",
+        f"Host: {address.authority}",
+        f"User-Agent: loms/{__version__}",
+        f"Accept: {_ACCEPT}",
+        f"Accept-Encoding: {'gzip' if target.compression else 'identity'}",
+        f"X-Prometheus-Scrape-Timeout-Seconds: {target.timeout_seconds:g}",
+    ]
+    home = target.address
+    if (address.secure, address.host, address.port) == (home.secure, home.host, home.port):
+        credentials = _authorization(target.auth, home)
+        if credentials:
+            lines.append(f"Authorization: {credentials}")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8")
+
+
+def _authorization(auth: Auth, address: Address) -> str:
+    """Never sent on to another origin by a redirect."""
+    if auth.bearer_token or auth.bearer_token_file:
+        return f"Bearer {auth.bearer_token or _secret(auth.bearer_token_file)}"
+    username = auth.username or address.username
+    if not username:
+        return ""
+    password = auth.password or (_secret(auth.password_file) if auth.password_file else address.password)
+    return f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"
+
+
+def _secret(path: str) -> str:
+    try:
+        text = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TargetError(f"the credentials file {path} cannot be read: {_text(error)}", reason="http") from None
+    if not text.isprintable():
+        raise TargetError(f"the credentials file {path} holds more than one line", reason="http")
+    return text
+
+
+def _bad_status(answer: Answer) -> TargetError:
+    hints = {
+        401: "set bearer_token or basic_auth",
+        403: "set bearer_token or basic_auth",
+        404: "is this the metrics path?",
+        501: "llama.cpp needs --metrics, SGLang --enable-metrics",
+    }
+    return TargetError(f"the answer is HTTP {answer.status}", reason="http", hint=hints.get(answer.status, ""))
+
+
+def _is_refusal(error: Exception) -> bool:
+    """asyncio joins the errors of a name's several addresses into one text without a number."""
+    return isinstance(error, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in str(error)
+
+
+def _text(error: BaseException) -> str:
+    return (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__

@@ -1,0 +1,1 @@
+"""Detectors: pure functions from aligned frames to findings, one file each."""

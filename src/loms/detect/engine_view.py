@@ -1,0 +1,273 @@
+"""What the stall detector can see of each engine: aligned frames → one `EngineView` for every engine and rank.
+
+An engine with data-parallel ranks (label ``engine_index``) is seen once for each rank, because one frozen rank hides
+behind the counters of the others.
+
+Everything is measured between the timestamps of scrapes (``timestamp(up)``), never up to the moment of evaluation: a
+target that is scraped once a minute shows no progress for a minute and is still healthy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from loms.core.model import Bools, Floats, Frame, Ints, Labels, labels_of
+from loms.detect.grid import fill_forward, first_true, last_change, last_true, trailing_start
+
+PROGRESS = (
+    "llm_engine_tokens_output_total",
+    "llm_engine_tokens_input_total",
+    "llm_engine_iteration_tokens_count",
+    "llm_engine_iteration_duration_seconds_count",
+    "llm_engine_requests_finished_total",
+    "llm_engine_requests_preempted_total",
+)
+"""Counters of which any movement is progress. Steps are among them because some engines (llama.cpp) count tokens only
+when a request ends. Rejections are not: an API server hands them out by itself while the engine is frozen."""
+RUNNING, WAITING = "llm_engine_requests_running", "llm_engine_requests_waiting"
+IDENTITY = ("deployment_zone", "engine", "instance", "job", "model", "simulated")
+
+Target = tuple[str, str]
+"""(job, instance)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """How the scrapes of one target went. Times are scrape timestamps."""
+
+    up: bool
+    last_ms: int
+    interval_seconds: float
+    good_ms: int | None
+    """The newest good scrape; None when none in the window was good."""
+    failures: int
+    """Failed scrapes since then."""
+    reason: str
+    """Of the newest failed scrape, empty when unknown or up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The newest synthetic request that says something about the engine."""
+
+    failed: bool
+    """It failed, and the engine has not moved by itself since (then the prober ends the series)."""
+    sent_ms: int
+    done_ms: int
+    answered_ms: int | None
+    """When the newest one that was answered ended, this one or an earlier one."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineView:
+    """One engine, or one rank of it. Times are timestamps of scrapes, None where the window does not show it."""
+
+    labels: Labels
+    rank: str
+    ranks: int
+    contact: Contact | None
+    probe: Probe | None
+    known: bool
+    """It was recognised as an engine, now or earlier in the window."""
+    current: bool
+    """Its counters or gauges are in the newest scrape."""
+    running: float | None
+    waiting: float | None
+    progress_ms: int | None
+    """The newest scrape that found a counter moved."""
+    first_ms: int | None
+    last_ms: int | None
+    """The oldest and the newest scrape that showed its counters or gauges."""
+    loaded_ms: int | None
+    """The scrape since which requests have been running or waiting without a break; None when none is."""
+    prefill_seconds: float | None
+    """High quantile of its own prefill times, where it has a history."""
+
+
+def engine_views(frames: Mapping[str, Frame]) -> list[EngineView]:
+    """One view for each engine and rank that ``activity`` shows, else that a probe or a failing scrape names."""
+    contacts = _contacts(frames)
+    probes = _probes(frames)
+    prefill = {_target(row): float(v) for row, v in zip(*_last(frames["prefill"]), strict=True) if np.isfinite(v)}
+    views = _from_activity(frames, contacts, probes, prefill)
+    seen = {_target(dict(view.labels)) for view in views}
+    for row in (*frames["probe"].labels, *frames["contact"].labels):
+        target = _target(row)
+        contact, probed = contacts.get(target), row.get("__name__", "").startswith("loms_probe_")
+        if target not in seen and contact and (probed or not contact.up):
+            seen.add(target)
+            views.append(_absent(labels_of({k: row.get(k, "") for k in IDENTITY}), contact, probed))
+    return sorted(views, key=lambda view: (view.labels, view.rank))
+
+
+def _absent(labels: Labels, contact: Contact, known: bool) -> EngineView:
+    """An engine of which the window holds nothing but how its scrapes went."""
+    return EngineView(labels, "", 1, contact, None, known, False, None, None, None, None, None, None, None)
+
+
+def _from_activity(
+    frames: Mapping[str, Frame],
+    contacts: Mapping[Target, Contact],
+    probes: Mapping[Target, Probe],
+    prefill: Mapping[Target, float],
+) -> list[EngineView]:
+    frame = frames["activity"]
+    if frame.values.size == 0:
+        return []
+    keys = [(labels_of({k: row.get(k, "") for k in IDENTITY}), row.get("engine_index", "")) for row in frame.labels]
+    index = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    of_row = np.array([index[key] for key in keys])
+    names = np.array([row.get("__name__", "") for row in frame.labels])
+    progress = np.isin(names, PROGRESS) & np.array([row.get("outcome") != "rejected" for row in frame.labels])
+    values, count = frame.values, len(index)
+
+    finite = ~np.isnan(values)
+    moved = _latest(last_change(values), of_row, count, progress)
+    newest = _latest(last_true(finite), of_row, count)
+    oldest = -_latest(-np.where(finite.any(axis=1), first_true(finite), values.shape[1]), of_row, count, low=-(1 << 31))
+    running, waiting = (_summed(values, of_row, count, names == name) for name in (RUNNING, WAITING))
+    loaded = trailing_start(fill_forward(_add(running, waiting)) > 0)
+
+    ranks: dict[Labels, int] = {}
+    for labels, _ in index:
+        ranks[labels] = ranks.get(labels, 0) + 1
+    scraped = _scrape_times(frames["scraped_at"], frame.times_ms)
+    latest: dict[Target, int] = {}
+    for (labels, _), i in index.items():
+        target = _target(dict(labels))
+        latest[target] = max(latest.get(target, -1), int(newest[i]))
+    views = []
+    for (labels, rank), i in index.items():
+        target = _target(dict(labels))
+        if newest[i] < latest[target]:
+            continue  # what the target used to be: another model, or before its model was known
+        times = scraped.get(target, frame.times_ms)
+        views.append(
+            EngineView(
+                labels=labels,
+                rank=rank,
+                ranks=ranks[labels],
+                contact=contacts.get(target),
+                probe=probes.get(target),
+                known=True,
+                current=bool(newest[i] == values.shape[1] - 1),
+                running=_number(fill_forward(running[i : i + 1])[0, -1]),
+                waiting=_number(fill_forward(waiting[i : i + 1])[0, -1]),
+                progress_ms=_time(times, moved[i]),
+                first_ms=_time(times, oldest[i]),
+                last_ms=_time(times, newest[i]),
+                loaded_ms=_time(times, loaded[i]),
+                prefill_seconds=prefill.get(target),
+            )
+        )
+    return views
+
+
+def _contacts(frames: Mapping[str, Frame]) -> dict[Target, Contact]:
+    frame = frames["contact"]
+    up_rows = {_target(row): i for i, row in enumerate(frame.labels) if row.get("__name__") == "up"}
+    failed: dict[Target, list[int]] = {}
+    for i, row in enumerate(frame.labels):
+        if row.get("__name__") == "loms_scrape_failed":
+            failed.setdefault(_target(row), []).append(i)
+    scraped = _scrape_times(frames["scraped_at"], frame.times_ms)
+    contacts = {}
+    for target, i in up_rows.items():
+        up, times = frame.values[i], scraped.get(target, frame.times_ms)
+        if np.isnan(up[-1]):
+            continue
+        good = int(last_true(up[None, :] == 1)[0])
+        scrapes = np.unique(times[good + 1 :][up[good + 1 :] == 0])
+        gaps = np.diff(np.unique(times[~np.isnan(up)]))
+        contacts[target] = Contact(
+            up=bool(up[-1] == 1),
+            last_ms=int(times[-1]),
+            interval_seconds=float(np.median(gaps)) / 1000 if len(gaps) else 0.0,
+            good_ms=int(times[good]) if good >= 0 else None,
+            failures=len(scrapes),
+            reason=_reason(frame, failed.get(target, ())) if up[-1] != 1 else "",
+        )
+    return contacts
+
+
+def _reason(frame: Frame, rows: Sequence[int]) -> str:
+    """Of the failure series with a sample in the last column, the one that began last."""
+    current = [i for i in rows if not np.isnan(frame.values[i, -1])]
+    if not current:
+        return ""
+    began = trailing_start(~np.isnan(frame.values[current]))
+    return frame.labels[current[int(np.argmax(began))]].get("reason", "")
+
+
+def _probes(frames: Mapping[str, Frame]) -> dict[Target, Probe]:
+    frame = frames["probe"]
+    rows: dict[Target, dict[str, int]] = {}
+    for i, row in enumerate(frame.labels):
+        rows.setdefault(_target(row), {})[row.get("__name__", "")] = i
+    done = _scrape_times(frames["probed_at"], frame.times_ms)
+    values = fill_forward(frame.values)
+    probes = {}
+    for target, found in rows.items():
+        success, took = found.get("loms_probe_success"), found.get("loms_probe_duration_seconds")
+        if success is None or took is None or target not in done or np.isnan(values[[success, took], -1]).any():
+            continue
+        done_ms = int(done[target][-1])
+        probes[target] = Probe(
+            failed=bool(frame.values[success, -1] == 0),
+            sent_ms=done_ms - round(float(values[took, -1]) * 1000),
+            done_ms=done_ms,
+            answered_ms=_time(done[target], int(last_true(values[success : success + 1] == 1)[0])),
+        )
+    return probes
+
+
+def _scrape_times(frame: Frame, times_ms: Ints) -> dict[Target, Ints]:
+    """Target → timestamp in ms of the newest sample at each grid time; the grid's own time before the first one."""
+    filled = fill_forward(frame.values) * 1000
+    if filled.shape[1:] != times_ms.shape:
+        return {}
+    rounded = np.where(np.isnan(filled), times_ms, np.round(filled)).astype(np.int64)
+    return {_target(row): rounded[i] for i, row in enumerate(frame.labels)}
+
+
+def _latest(columns: Ints, of_row: Ints, count: int, rows: Bools | None = None, low: int = -1) -> Ints:
+    """The greatest column among the rows of each group. Shape [count]."""
+    out = np.full(count, low, dtype=np.int64)
+    if rows is None:
+        np.maximum.at(out, of_row, columns)
+    else:
+        np.maximum.at(out, of_row[rows], columns[rows])
+    return out
+
+
+def _summed(values: Floats, of_row: Ints, count: int, rows: Bools) -> Floats:
+    """Sum by group and column over those rows that have a value, NaN where none has. Shape [count, time]."""
+    chosen, groups = values[rows], of_row[rows]
+    total, present = np.zeros((count, values.shape[1])), np.zeros((count, values.shape[1]), dtype=np.bool_)
+    np.add.at(total, groups, np.nan_to_num(chosen))
+    np.logical_or.at(present, groups, ~np.isnan(chosen))
+    return np.where(present, total, np.nan)
+
+
+def _add(a: Floats, b: Floats) -> Floats:
+    """a + b, where one missing side counts as nothing and two missing sides stay missing."""
+    return np.where(np.isnan(a) & np.isnan(b), np.nan, np.nan_to_num(a) + np.nan_to_num(b))
+
+
+def _last(frame: Frame) -> tuple[tuple[Mapping[str, str], ...], Floats]:
+    return frame.labels, frame.last if frame.values.size else np.empty(0)
+
+
+def _target(row: Mapping[str, str]) -> Target:
+    return row.get("job", ""), row.get("instance", "")
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _time(times: Ints, column: int) -> int | None:
+    return None if column < 0 else int(times[column])

@@ -1,0 +1,1 @@
+"""Inference engines: one file each, raw metric names → canonical ones."""

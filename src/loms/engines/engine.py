@@ -1,0 +1,122 @@
+"""What is to be known about an inference engine, and the registry of those that are known.
+
+An engine is one class of class attributes and static functions, in a file of its own::
+
+    @engines.register("vllm")
+    class Vllm: ...
+
+Its ``table`` says where each canonical metric comes from; ``never`` gives the reason for each one that it cannot have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar, Protocol
+
+from loms.core.registry import Registry
+from loms.core.semconv import CATALOGUE
+from loms.engines.draft import Draft
+
+Get = Callable[[str], Awaitable[Any]]
+"""GET of a path below the engine's base URL → decoded JSON, or None where there is no such answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What an engine says of itself over HTTP; empty where it does not say."""
+
+    version: str = ""
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """A canonical label whose value follows from a raw label's value; values that are not listed give ``default``."""
+
+    source: str
+    into: str
+    values: Mapping[str, str]
+    default: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Where one canonical metric (OpenTelemetry name) comes from.
+
+    ``sources`` are alternatives, best first: the first one that is wholly present is taken, and never a second beside
+    it. A source is a raw family as the text format 0.0.4 spells it, or several joined by `` + `` whose samples with
+    equal labels are added. ``part`` (``_sum`` or ``_count``) says which one series of a canonical histogram a plain
+    counter stands for.
+    """
+
+    canonical: str
+    sources: tuple[str, ...]
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    rename: Mapping[str, str] = field(default_factory=dict)
+    lookup: Lookup | None = None
+    part: str = ""
+    absent: str = ""
+    """Why the sources may be missing; else the message only names them."""
+
+
+class Engine(Protocol):
+    """The face of a registered class."""
+
+    prefix: ClassVar[str]
+    """Start of the engine's own raw families, ``vllm:``; anything below it that nobody uses is listed as unmapped."""
+    openai: ClassVar[bool]
+    """Whether it answers ``POST /v1/completions``, so that it can be asked for a token."""
+    identified: ClassVar[bool]
+    """Whether the model's name comes from `identify` alone; then nothing is translated before that has answered."""
+    rename: ClassVar[Mapping[str, str]]
+    """Raw label → canonical label, for all families."""
+    table: ClassVar[tuple[Row, ...]]
+    computed: ClassVar[frozenset[str]]
+    """Canonical names that `fixup` alone adds."""
+    never: ClassVar[Mapping[str, str]]
+    """Canonical name → why this engine cannot have it."""
+    aside: ClassVar[Mapping[str, str]]
+    """Raw family → why it is left as it is on purpose."""
+
+    @staticmethod
+    def matches(families: frozenset[str]) -> bool: ...
+
+    @staticmethod
+    def spell(name: str) -> str:
+        """A raw name as the text format 0.0.4 has it: ``vllm_num_requests_running`` → ``vllm:num_requests_running``."""
+
+    @staticmethod
+    def fixup(draft: Draft, identity: Identity | None) -> None:
+        """Add what a table cannot say."""
+
+    @staticmethod
+    async def identify(get: Get) -> Identity: ...
+
+
+engines: Registry[type[Engine]] = Registry("engine", "loms.engines")
+
+ENGINE_NAMES = tuple(n for n in CATALOGUE if n.startswith(("gen_ai.server.", "llm.engine.", "http.server.")))
+"""The part of the catalogue that engines can speak for; the rest belongs to devices and processes."""
+
+PROGRESS = (
+    "llm.engine.requests.finished",
+    "llm.engine.tokens.input",
+    "llm.engine.tokens.output",
+    "llm.engine.iteration.tokens",
+    "llm.engine.iteration.duration",
+    "llm.engine.requests.preempted",
+)
+"""Counters that move only when the engine's core works. HTTP counters are not among them: they also count health
+checks, which a frozen engine goes on answering; nor are rejections, which an API server hands out by itself."""
+
+
+def recognise(families: frozenset[str]) -> str | None:
+    """The engine whose families these are (names as on the ``# TYPE`` lines), or None."""
+    return next((name for name, engine in _known() if engine.matches(families)), None)
+
+
+@cache
+def _known() -> list[tuple[str, type[Engine]]]:
+    return engines.load().items()

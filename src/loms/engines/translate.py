@@ -1,0 +1,223 @@
+"""One target's translator: raw samples → canonical ones, scrape after scrape.
+
+The meaning of a shape is worked out once (`loms.engines.read`); from then on a scrape is a few numpy operations. What
+stays between scrapes is little: which engine this is, who it says it is, the counters that show a restart, and the
+amounts that LOMS's own probes have added to its counters.
+
+**Probes and counters.** A probe is a real request, so the engine counts it. Cumulative canonical series of a probed
+target therefore have samples of their own, from which the probes are subtracted. `hold` says that a probe begins:
+series that move from then on are held back, because part of the movement may be the probe's. `judge` compares what
+moved with what the probe's answer says it used: one request ended, exactly those tokens, nothing running or waiting.
+`release` ends the holding back and, where the movement was the probe's alone, subtracts it from then on. Where users'
+requests came in between, nothing is subtracted: a histogram's share cannot be told apart, and counters without it would
+contradict it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from loms.core.model import Exposition, Floats, Ids, Ints, Labels, Shape
+from loms.engines.engine import Identity, engines, recognise
+from loms.engines.plan import Meaning, Plan
+from loms.engines.read import read
+from loms.engines.watch import Watch
+
+Verdict = Literal["pending", "exact", "mixed"]
+RECALL_SLACK_MS = 60_000
+"""How far a canonical sample may be behind its raw one and still belong to it (a probe holds back for seconds)."""
+
+
+class Translator:
+    """Satisfies `loms.collect.protocols.Translator` and `loms.collect.probe.Subject`."""
+
+    def __init__(
+        self, target: Labels, *, drop: Sequence[str] = (), probed: bool = False, restoring: bool = False
+    ) -> None:
+        """``target``: the target's labels, job and instance among them. ``drop``: regular expressions, matched against
+        whole names, of raw metrics that are not stored. ``probed``: the engine may be asked for tokens. ``restoring``:
+        `restore` will be called with what the store remembers; until then counters are held back.
+        """
+        self._target = dict(target)
+        self._drop = re.compile("|".join(f"(?:{pattern})" for pattern in drop)) if drop else None
+        self._probed = probed
+        self._restoring = restoring and probed
+        self.identity: Identity | None = None
+        """None until somebody has asked the engine."""
+        self.unidentified = asyncio.Event()
+        """Set when somebody should ask the engine who it is (`loms.engines.identity`)."""
+        self._shape: Shape | None = None
+        self._raw_ids: Ids | None = None
+        self._plan: Plan | None = None
+        self._watch = Watch()
+        self._offsets: dict[int, float] = {}
+        self._held: dict[int, float] | None = None
+        self._held_progress: Mapping[str, float] = {}
+
+    # Translation
+
+    def plan(self, shape: Shape, raw_ids: Ids, /) -> Plan:
+        """The meaning of ``shape``; the same object until the shape or what is known of the engine changes."""
+        if self._plan is not None and shape is self._shape and raw_ids is self._raw_ids:
+            return self._plan
+        meaning = self._read(shape)
+        if self._plan is not None and self._plan.engine and meaning.engine != self._plan.engine:
+            self.identity, self._watch = None, Watch()
+            self._forget()
+            meaning = self._read(shape)
+        self._shape, self._raw_ids = shape, raw_ids
+        own_counters = self._probed and _openai(meaning)
+        self._plan = Plan(meaning, raw_ids, self._kept(shape), self.look, own_counters=own_counters)
+        self._watch.turn_to(shape, raw_ids, meaning.combinations)
+        if meaning.engine and self.identity is None:
+            self.unidentified.set()
+        self._apply()
+        return self._plan
+
+    def identified(self, identity: Identity) -> None:
+        """Take what the engine says of itself; if that is news, the next `plan` is a new one."""
+        self.unidentified.clear()
+        if identity != self.identity:
+            self.identity = identity
+            self._shape = None
+
+    @property
+    def engine(self) -> str:
+        """The engine's name; empty before one was recognised."""
+        return self._plan.engine if self._plan else ""
+
+    def look(self, values: Floats) -> None:
+        """Notice a restart of the engine: nothing is left to subtract from its new counters, and it may be another."""
+        if self._watch.restarted(values):
+            self._forget()
+            self.unidentified.set()
+
+    # Probes
+
+    @property
+    def openai(self) -> bool:
+        """Whether this is an engine that answers ``POST /v1/completions``."""
+        return self._plan is not None and _openai(self._plan.meaning) and bool(self._plan.meaning.combinations)
+
+    @property
+    def labels(self) -> Labels:
+        """What every canonical series of the target carries."""
+        return self._plan.labels if self._plan else ()
+
+    @property
+    def model(self) -> str:
+        return self._plan.model if self._plan else ""
+
+    def progress(self, exposition: Exposition) -> Mapping[str, float]:
+        """Totals of the counters that only a working engine moves, by canonical name; empty for a shape not planned."""
+        if self._plan is None or exposition.shape is not self._shape:
+            return {}
+        return self._watch.progress(exposition.values)
+
+    def hold(self, before: Exposition) -> bool:
+        """A probe begins after this exposition. False: the exposition is not of the shape planned last."""
+        if self._plan is None or before.shape is not self._shape:
+            return False
+        self._held = self._plan.counters(before.values)
+        self._held_progress = self.progress(before)
+        self._apply()
+        return True
+
+    def judge(self, after: Exposition, prompt_tokens: int, completion_tokens: int) -> Verdict:
+        """Whether what moved since `hold` is exactly one request of this size.
+
+        ``pending``: not all of it is to be seen yet. ``mixed``: more than that moved.
+        """
+        now = self.progress(after)
+        if self._held is None or "llm.engine.tokens.output" not in now:
+            return "mixed"
+        moved = {name: total - self._held_progress.get(name, 0.0) for name, total in now.items()}
+        expected = {
+            "llm.engine.requests.finished": 1,
+            "llm.engine.tokens.input": prompt_tokens,
+            "llm.engine.tokens.output": completion_tokens,
+            "llm.engine.requests.preempted": 0,
+        }
+        differences = [moved[name] - amount for name, amount in expected.items() if name in moved]
+        if any(difference > 0 for difference in differences):
+            return "mixed"
+        return "pending" if any(differences) or self._watch.busy(after.values) else "exact"
+
+    def release(self, after: Exposition | None) -> None:
+        """The probe is over; with ``after``, all that moved between `hold` and there is subtracted from now on."""
+        if self._held is not None and after is not None and self._plan is not None and after.shape is self._shape:
+            for series, total in self._plan.counters(after.values).items():
+                before = self._held.get(series, 0.0)
+                if total > before:
+                    self._offsets[series] = _offset(total, before - self._offsets.get(series, 0.0))
+        self._held = None
+        self._apply()
+
+    # After a restart of LOMS
+
+    @property
+    def to_recall(self) -> tuple[int, ...]:
+        """Ids whose newest stored samples `restore` wants; empty when there is nothing to wait for."""
+        if not self._restoring or self._plan is None or not self._plan.cumulative:
+            return ()
+        counters = self._plan.derived[: self._plan.cumulative]
+        raw = (source for sources in self._plan.sources for source, _ in sources)
+        return tuple(dict.fromkeys((*(s.id for s in counters), *raw, *self._watch.ids)))
+
+    def restore(self, last: Mapping[int, tuple[int, float]]) -> None:
+        """Take up the subtraction where the last process left it: the difference of raw and canonical in the store.
+
+        ``last``: id → (time in ms, value) of the newest sample; ids without one are missing. Nothing is taken up when
+        the engine has been restarted since.
+        """
+        if self._plan is not None and not self._watch.restarted_since({i: value for i, (_, value) in last.items()}):
+            for series, sources in zip(self._plan.derived, self._plan.sources, strict=False):
+                if series.id not in last or not all(source in last for source, _ in sources):
+                    continue
+                at_ms, canonical = last[series.id]
+                total = sum(factor * last[source][1] for source, factor in sources)
+                together = all(last[source][0] - at_ms <= RECALL_SLACK_MS for source, _ in sources)
+                if together and total > canonical:
+                    self._offsets[series.id] = _offset(total, canonical)
+        self._restoring = False
+        self._apply()
+
+    def _read(self, shape: Shape) -> Meaning:
+        name = recognise(frozenset(shape.types) | frozenset(shape.names))
+        return read(name, engines[name], shape, self._target, self.identity) if name else Meaning()
+
+    def _kept(self, shape: Shape) -> Ints | None:
+        if self._drop is None:
+            return None
+        drop = self._drop
+        kept = [i for i, name in enumerate(shape.names) if not drop.fullmatch(name)]
+        return None if len(kept) == len(shape.names) else np.array(kept, dtype=np.int64)
+
+    def _forget(self) -> None:
+        """Drop all that was to be subtracted, and a holding back that compares with the time before."""
+        self._offsets.clear()
+        self._held = None
+        self._apply()
+
+    def _apply(self) -> None:
+        if self._plan is not None:
+            self._plan.leave_out(self._offsets, {} if self._restoring else self._held)
+
+
+def _openai(meaning: Meaning) -> bool:
+    return bool(meaning.engine) and engines[meaning.engine].openai
+
+
+def _offset(total: float, derived: float) -> float:
+    """What to subtract from ``total`` so that ``derived`` remains, never less: a counter that fell by a rounding error
+    would look like a restart, and count all over again."""
+    offset = total - derived
+    while total - offset < derived:
+        offset = math.nextafter(offset, -math.inf)
+    return offset

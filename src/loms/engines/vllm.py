@@ -1,0 +1,216 @@
+"""vLLM (0.8 to 0.32, engine cores V0 and V1).
+
+Known by its families ``vllm:…``; with an OpenMetrics Accept header the same are spelled ``vllm_…``, and Ray puts
+``ray_`` before that. V0 has no ``engine`` label. Renamed metrics are taken by their new name, never both. The version
+comes from ``GET /version``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import ClassVar
+
+from loms.engines.draft import Draft
+from loms.engines.engine import Get, Identity, Lookup, Row, engines
+
+_SPELLING = re.compile(r"^(?:ray_)?vllm[:_]")
+_CONNECTOR = "only where that KV connector is in use"
+_SPECULATION = "only with speculative decoding"
+
+_OUTCOME = Lookup(
+    source="finished_reason",
+    into="outcome",
+    values={"stop": "success", "length": "success", "repetition": "success", "abort": "cancelled"},
+    default="error",
+)
+
+_TABLE = (
+    Row("gen_ai.server.request.duration", ("vllm:e2e_request_latency_seconds",)),
+    Row("gen_ai.server.time_to_first_token", ("vllm:time_to_first_token_seconds",)),
+    Row(
+        "gen_ai.server.time_per_output_token",
+        ("vllm:request_time_per_output_token_seconds",),
+        absent="vLLM has it from 0.11 on",
+    ),
+    Row(
+        "llm.engine.inter_token.latency",
+        # The old name is not the per-request mean that OpenTelemetry calls time per output token.
+        ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
+        fixed={"granularity": "step"},
+    ),
+    Row("llm.engine.request.queue.duration", ("vllm:request_queue_time_seconds", "vllm:time_in_queue_requests")),
+    Row("llm.engine.request.prefill.duration", ("vllm:request_prefill_time_seconds",)),
+    Row("llm.engine.request.decode.duration", ("vllm:request_decode_time_seconds",)),
+    Row("llm.engine.request.inference.duration", ("vllm:request_inference_time_seconds",)),
+    Row("llm.engine.requests.running", ("vllm:num_requests_running",)),
+    Row("llm.engine.requests.waiting", ("vllm:num_requests_waiting",)),
+    Row(
+        "llm.engine.requests.finished",
+        ("vllm:request_success_total",),
+        rename={"finished_reason": "finish_reason"},
+        lookup=_OUTCOME,
+    ),
+    Row("llm.engine.requests.finished", ("vllm:admission_rejections_total",), fixed={"outcome": "rejected"}),
+    Row("llm.engine.requests.preempted", ("vllm:num_preemptions_total",)),
+    Row("llm.engine.tokens.input", ("vllm:prompt_tokens_total",)),
+    Row("llm.engine.tokens.input.cached", ("vllm:prompt_tokens_cached_total", "vllm:prefix_cache_hits_total")),
+    Row("llm.engine.tokens.output", ("vllm:generation_tokens_total",)),
+    Row("llm.engine.request.input_tokens", ("vllm:request_prompt_tokens",)),
+    Row("llm.engine.request.output_tokens", ("vllm:request_generation_tokens",)),
+    Row("llm.engine.kv_cache.utilization", ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")),
+    Row("llm.engine.prefix_cache.lookup_tokens", ("vllm:prefix_cache_queries_total",)),
+    Row("llm.engine.prefix_cache.hit_tokens", ("vllm:prefix_cache_hits_total",)),
+    Row("llm.engine.iteration.tokens", ("vllm:iteration_tokens_total",)),
+    Row("llm.engine.spec_decode.drafts", ("vllm:spec_decode_num_drafts_total",), absent=_SPECULATION),
+    Row("llm.engine.spec_decode.draft_tokens", ("vllm:spec_decode_num_draft_tokens_total",), absent=_SPECULATION),
+    Row("llm.engine.spec_decode.accepted_tokens", ("vllm:spec_decode_num_accepted_tokens_total",), absent=_SPECULATION),
+    Row(
+        "llm.engine.kv_transfer.duration",
+        ("vllm:nixl_xfer_time_seconds",),
+        fixed={"connector": "nixl"},
+        absent=_CONNECTOR,
+    ),
+    Row(
+        "llm.engine.kv_transfer.duration",
+        ("vllm:hf3fs_load_duration_seconds",),
+        fixed={"connector": "hf3fs", "direction": "load"},
+    ),
+    Row(
+        "llm.engine.kv_transfer.duration",
+        ("vllm:hf3fs_save_duration_seconds",),
+        fixed={"connector": "hf3fs", "direction": "store"},
+    ),
+    Row(
+        "llm.engine.kv_transfer.duration",
+        ("vllm:mooncake_store_operation_time_seconds",),
+        fixed={"connector": "mooncake"},
+    ),
+    Row(
+        "llm.engine.kv_transfer.io",
+        ("vllm:nixl_bytes_transferred_sum",),
+        fixed={"connector": "nixl"},
+        absent=_CONNECTOR,
+    ),
+    Row(
+        "llm.engine.kv_transfer.io",
+        ("vllm:mooncake_store_operation_bytes_total",),
+        fixed={"connector": "mooncake"},
+    ),
+    Row(
+        "llm.engine.kv_transfer.io",
+        ("vllm:kv_offload_load_bytes_total",),
+        fixed={"connector": "offload", "direction": "load"},
+    ),
+    Row(
+        "llm.engine.kv_transfer.io",
+        ("vllm:kv_offload_store_bytes_total",),
+        fixed={"connector": "offload", "direction": "store"},
+    ),
+    Row(
+        "http.server.request.duration",
+        ("http_request_duration_seconds",),
+        rename={"handler": "http_route", "method": "http_request_method"},
+        absent="vLLM's OpenAI server has it; this endpoint belongs to something else",
+    ),
+)
+
+_FORMER_CACHE_NAMES = {
+    "llm.engine.prefix_cache.lookup_tokens": "vllm:gpu_prefix_cache_queries_total",
+    "llm.engine.prefix_cache.hit_tokens": "vllm:gpu_prefix_cache_hits_total",
+    "llm.engine.tokens.input.cached": "vllm:gpu_prefix_cache_hits_total",
+}
+
+
+@engines.register("vllm")
+class Vllm:
+    """vLLM's Prometheus endpoint."""
+
+    prefix: ClassVar[str] = "vllm:"
+    openai: ClassVar[bool] = True
+    identified: ClassVar[bool] = False
+    rename: ClassVar[Mapping[str, str]] = {"engine": "engine_index", "model_name": "model"}
+    table: ClassVar[tuple[Row, ...]] = _TABLE
+    computed: ClassVar[frozenset[str]] = frozenset({"llm.engine.kv_cache.capacity", "llm.engine.kv_cache.usage"})
+    never: ClassVar[Mapping[str, str]] = {
+        "llm.engine.requests.started": "vLLM counts a request when it ends, not when it comes",
+        "llm.engine.prefix_cache.hit_ratio": "vLLM has the counters from which the ratio of any window follows",
+        "llm.engine.iteration.duration": "vLLM counts the tokens of its steps but does not time them",
+        "llm.engine.batch.size": "requests.running is vLLM's batch",
+        "llm.engine.gpu.memory.usage": "vLLM reports no GPU memory; the device does",
+    }
+    aside: ClassVar[Mapping[str, str]] = {
+        "vllm:num_requests_waiting_by_reason": "a split of num_requests_waiting, which has it all",
+        "vllm:prompt_tokens_by_source_total": "a split of prompt_tokens_total",
+        "vllm:prompt_tokens_cached_by_source_total": "a split of prompt_tokens_cached_total, counted at admission",
+        "vllm:external_prefix_cache_queries_total": "a second look-up of tokens that the local cache missed",
+        "vllm:external_prefix_cache_hits_total": "a second look-up of tokens that the local cache missed",
+        "vllm:spec_decode_num_accepted_tokens_per_pos_total": "a split of spec_decode_num_accepted_tokens_total",
+        "vllm:gpu_prefix_cache_hit_rate": "a mean since start, and -1 where caching is off",
+        "vllm:kv_offload_total_bytes_total": "the former sum of the load and store counters",
+        "vllm:lora_requests_info": "its value is a timestamp",
+    }
+
+    @staticmethod
+    def matches(families: frozenset[str]) -> bool:
+        return any(_SPELLING.match(family) for family in families)
+
+    @staticmethod
+    def spell(name: str) -> str:
+        return _SPELLING.sub("vllm:", name)
+
+    @staticmethod
+    def fixup(draft: Draft, identity: Identity | None) -> None:
+        """KV capacity from the labels of ``cache_config_info``; the prefix cache's former names and units."""
+        draft.used.add("vllm:cache_config_info")
+        block_size = _capacity(draft)
+        for metric, family in _FORMER_CACHE_NAMES.items():
+            if draft.has(metric, family):
+                _former_cache(draft, metric, family, block_size, identity)
+
+    @staticmethod
+    async def identify(get: Get) -> Identity:
+        """The version from ``/version``; the model's name is a label of every metric."""
+        answer = await get("/version")
+        return Identity(version=str(answer.get("version", "")) if isinstance(answer, dict) else "")
+
+
+def _capacity(draft: Draft) -> float:
+    """Add capacity and usage in tokens for each engine; return the block size (0 where it is unknown)."""
+    size = 0.0
+    for position in draft.positions("vllm:cache_config_info"):
+        config = dict(draft.shape.labels[position])
+        size = _number(config.get("block_size"))
+        tokens = _number(config.get("kv_cache_size_tokens")) or _number(config.get("num_gpu_blocks")) * size
+        if not tokens:
+            continue
+        rank = {key: config[key] for key in ("engine", "model_name") if key in config}
+        for usage in draft.positions("vllm:kv_cache_usage_perc") or draft.positions("vllm:gpu_cache_usage_perc"):
+            if rank.items() <= dict(draft.shape.labels[usage]).items():
+                labels = draft.labels(usage, {})
+                draft.add("llm.engine.kv_cache.capacity", labels, (), constant=tokens)
+                draft.add("llm.engine.kv_cache.usage", labels, [(usage, tokens)])
+    for metric in ("llm.engine.kv_cache.capacity", "llm.engine.kv_cache.usage"):
+        draft.lacks(metric, "vllm:cache_config_info does not say how many blocks there are")
+    return size
+
+
+def _former_cache(draft: Draft, metric: str, family: str, block_size: float, identity: Identity | None) -> None:
+    """``gpu_prefix_cache_*`` count blocks in 0.8 and tokens from 0.9 on; taken only where the new name is missing."""
+    draft.used.add(family)
+    if any(name.metric == metric for name in draft.combinations.values()):
+        return
+    version = re.match(r"(\d+)\.(\d+)", identity.version if identity else "")
+    if version is None:
+        draft.lacks(metric, f"{family} counts blocks in vLLM 0.8 and tokens later, and the version is not known")
+        return
+    in_blocks = (int(version[1]), int(version[2])) < (0, 9)
+    if in_blocks and not block_size:
+        draft.lacks(metric, f"{family} counts blocks here, and the block size is not known")
+        return
+    draft.add_family(metric, (family,), lambda p: draft.labels(p, {}), factor=block_size if in_blocks else 1.0)
+
+
+def _number(text: str | None) -> float:
+    """A label's number; 0 for ``None``, nothing and whatever else stands there."""
+    return float(text) if text and re.fullmatch(r"\d+(\.\d+)?", text) else 0.0

@@ -1,0 +1,91 @@
+"""The few raw counters of an engine that tell whether it works, and whether it has been restarted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from loms.core.model import Floats, Ids, Shape
+from loms.engines.draft import Combination
+from loms.engines.engine import PROGRESS
+
+START_TIME = "process_start_time_seconds"
+_OCCUPIED = ("llm.engine.requests.running", "llm.engine.requests.waiting")
+
+
+class Watch:
+    """Follows one target over changing shapes; raw series are known again by their ids."""
+
+    def __init__(self) -> None:
+        self.ids: tuple[int, ...] = ()
+        """Raw ids of the watched counters and of the start time, where there is one."""
+        self._counters = _Picked((), ())
+        self._occupied = _Picked((), ())
+        self._start = -1
+        self._seen = np.empty(0)
+
+    def turn_to(self, shape: Shape, raw_ids: Ids, combinations: Sequence[Combination]) -> None:
+        """Watch these from the next exposition on, which has this shape."""
+        before = self._last()
+        self._counters = _Picked(_progress(combinations), PROGRESS)
+        self._occupied = _Picked([c for c in combinations if c.metric in _OCCUPIED], _OCCUPIED)
+        self._start = next((i for i, name in enumerate(shape.names) if name == START_TIME), -1)
+        positions = [*self._counters.positions.tolist(), *([self._start] if self._start >= 0 else [])]
+        self.ids = tuple(int(raw_ids[position]) for position in positions)
+        self._seen = np.array([before.get(i, np.nan) for i in self.ids])
+
+    def restarted(self, values: Floats) -> bool:
+        """Whether a counter is lower than at the last call, or the process has another start time."""
+        now = self._now(values)
+        restarted = self._is_restart(self._seen, now)
+        self._seen = now
+        return restarted
+
+    def restarted_since(self, last: Mapping[int, float]) -> bool:
+        """The same against values from elsewhere, by raw id; what is missing there says nothing."""
+        return self._is_restart(np.array([last.get(i, np.nan) for i in self.ids]), self._seen)
+
+    def progress(self, values: Floats) -> dict[str, float]:
+        """Totals by canonical name."""
+        return self._counters.totals(values)
+
+    def busy(self, values: Floats) -> bool:
+        """Whether anything runs or waits."""
+        return any(total > 0 for total in self._occupied.totals(values).values())
+
+    def _now(self, values: Floats) -> Floats:
+        counters = values[self._counters.positions]
+        return counters if self._start < 0 else np.append(counters, values[self._start])
+
+    def _is_restart(self, before: Floats, now: Floats) -> bool:
+        counters = len(self._counters.positions)
+        # Comparisons with NaN (not known before) are false.
+        fell = bool((now[:counters] < before[:counters]).any())
+        return fell or bool((np.abs(now[counters:] - before[counters:]) > 0).any())
+
+    def _last(self) -> dict[int, float]:
+        return dict(zip(self.ids, self._seen.tolist(), strict=True))
+
+
+class _Picked:
+    """Sums of chosen samples, grouped by canonical name."""
+
+    def __init__(self, combinations: Sequence[Combination], names: Sequence[str]) -> None:
+        terms = [(names.index(c.metric), position, factor) for c in combinations for position, factor in c.terms]
+        self.names = [(i, name) for i, name in enumerate(names) if any(group == i for group, _, _ in terms)]
+        self._groups = np.array([group for group, _, _ in terms], dtype=np.intp)
+        self.positions = np.array([position for _, position, _ in terms], dtype=np.intp)
+        self._factors = np.array([factor for _, _, factor in terms], dtype=np.float64)
+
+    def totals(self, values: Floats) -> dict[str, float]:
+        sums = np.bincount(self._groups, values[self.positions] * self._factors, minlength=1)
+        return {name: float(sums[i]) for i, name in self.names}
+
+
+def _progress(combinations: Sequence[Combination]) -> list[Combination]:
+    return [
+        c
+        for c in combinations
+        if c.metric in PROGRESS and not c.name.endswith(("_bucket", "_sum")) and ("outcome", "rejected") not in c.labels
+    ]

@@ -1,0 +1,1 @@
+"""Simulated engines, real small ones, and the load that drives both."""

@@ -1,0 +1,175 @@
+"""Evaluation of a syntax tree on a whole grid of times at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+
+from loms.core.model import Labels, is_stale
+from loms.promql.aggregations import aggregate
+from loms.promql.functions import FUNCTIONS
+from loms.promql.operators import binary, negated
+from loms.promql.source import Budget, Samples, Source
+from loms.promql.syntax import (
+    NAME,
+    Aggregation,
+    At,
+    Binary,
+    Call,
+    Negation,
+    Node,
+    Number,
+    Range,
+    Selector,
+    Subquery,
+    Text,
+)
+from loms.promql.values import EvaluationError, Grid, Scalar, Value, Vector, nameless
+from loms.promql.windows import KEEPS_NAME, WINDOW_FUNCTIONS, Windows
+
+_ARGUMENTS = {"quantile_over_time": (1, 0), "predict_linear": (0, 1)}
+"""Places of the range vector and of the scalar among the arguments, where there are two."""
+
+
+class Evaluator:
+    """Evaluates the nodes of one query; ``query`` is its own grid, which ``@ start()`` and ``@ end()`` refer to."""
+
+    def __init__(self, source: Source, budget: Budget, query: Grid) -> None:
+        self._source = source
+        self._budget = budget
+        self._query = query
+        self._leaves: dict[tuple[str, Selector, int, Grid, float | None], Vector] = {}
+        self._rules: dict[type, Callable[[Node, Grid], Value]] = {
+            Number: lambda node, grid: np.full(len(grid), cast(Number, node).value),
+            Text: lambda node, grid: cast(Text, node).value,
+            Selector: lambda node, grid: self._selected("last", cast(Selector, node), grid),
+            Negation: lambda node, grid: negated(self.value(cast(Negation, node).expr, grid)),
+            Binary: lambda node, grid: self._binary(cast(Binary, node), grid),
+            Aggregation: lambda node, grid: self._aggregation(cast(Aggregation, node), grid),
+            Call: lambda node, grid: self._call(cast(Call, node), grid),
+        }
+
+    def value(self, node: Node, grid: Grid) -> Value:
+        """The node's value at each time of the grid; not for range vectors, which only functions take."""
+        self._budget.remaining_seconds()
+        return self._rules[type(node)](node, grid)
+
+    def vector(self, node: Node, grid: Grid) -> Vector:
+        value = self.value(node, grid)
+        assert isinstance(value, Vector)
+        return value
+
+    def samples(self, node: Range | Subquery, at: Grid) -> Samples:
+        """The fresh samples in all windows of a range vector that end at the times of ``at``."""
+        if isinstance(node, Range):
+            start_ms = at.start_ms - node.range_ms
+            return self._source.samples(node.selector.matchers, start_ms, at.end_ms, self._budget).fresh()
+        step_ms = node.step_ms or self._budget.limits.subquery_step_ms
+        first_ms = ((at.start_ms - node.range_ms) // step_ms + 1) * step_ms
+        inner = Grid(first_ms, at.end_ms, step_ms)
+        if not len(inner):
+            return Samples((), np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0))
+        vector = self.vector(node.expr, inner)
+        counts = vector.present.sum(axis=1)
+        self._budget.take_samples(int(counts.sum()))
+        times = np.broadcast_to(inner.times_ms, vector.values.shape)
+        offsets = np.concatenate(([0], np.cumsum(counts)))
+        return Samples(vector.labels, offsets, times[vector.present], vector.values[vector.present])
+
+    def anchored(self, at: At | None, offset_ms: int, grid: Grid) -> Grid:
+        """Where a selector under ``@`` and ``offset`` looks: one fixed time, or the grid's times."""
+        if at is None:
+            return grid.shifted(offset_ms)
+        named = {"start": self._query.start_ms, "end": self._query.end_ms}
+        return Grid.instant((named[at] if isinstance(at, str) else at) - offset_ms)
+
+    def _binary(self, node: Binary, grid: Grid) -> Value:
+        return binary(node, self.value(node.left, grid), self.value(node.right, grid))
+
+    def _aggregation(self, node: Aggregation, grid: Grid) -> Vector:
+        param = None if node.param is None else self.value(node.param, grid)
+        assert not isinstance(param, Vector)
+        return aggregate(node, self.vector(node.expr, grid), param)
+
+    def _call(self, node: Call, grid: Grid) -> Value:
+        name, args = node.function, node.args
+        if name in ("absent", "absent_over_time"):
+            return self._absent(args[0], grid)
+        if name == "timestamp" and isinstance(args[0], Selector):
+            return nameless(self._selected("timestamp", args[0], grid))
+        if name in FUNCTIONS:
+            return FUNCTIONS[name]([self.value(argument, grid) for argument in args], grid)
+        if name not in WINDOW_FUNCTIONS:
+            raise EvaluationError(f"the function {name!r} is not supported")
+        matrix, scalar = _ARGUMENTS.get(name, (0, None))
+        argument = np.zeros(len(grid)) if scalar is None else self.value(args[scalar], grid)
+        vector = self._windowed(name, args[matrix], grid, cast(Scalar, argument)).compact()
+        return vector if name in KEEPS_NAME else nameless(vector, ranged=True)
+
+    def _selected(self, function: str, node: Selector, grid: Grid) -> Vector:
+        looked_back = Range(node, self._budget.limits.lookback_ms)
+        return self._windowed(function, looked_back, grid, np.zeros(len(grid)))
+
+    def _windowed(self, function: str, node: Node, grid: Grid, argument: Scalar) -> Vector:
+        """A window function over a range vector at each time; ``argument`` is its scalar argument, [time]."""
+        assert isinstance(node, Range | Subquery)
+        at, offset_ms = (
+            (node.selector.at, node.selector.offset_ms) if isinstance(node, Range) else (node.at, node.offset_ms)
+        )
+        ends = self.anchored(at, offset_ms, grid)
+        if function == "predict_linear":  # from the evaluation time, not from the end of a shifted window
+            argument = argument + (grid.times_ms - ends.times_ms) / 1000
+        if at is None:
+            return self._at(function, node, ends, argument)
+        if (argument == argument[0]).all():
+            return self._at(function, node, ends, argument[:1]).repeated(len(grid))
+        samples = self.samples(node, ends)
+        windows = Windows.over(samples, ends, node.range_ms)
+        columns = [WINDOW_FUNCTIONS[function](windows, argument[i : i + 1]) for i in range(len(grid))]
+        return Vector(
+            samples.labels, np.hstack([one.values for one in columns]), np.hstack([one.present for one in columns])
+        )
+
+    def _at(self, function: str, node: Range | Subquery, ends: Grid, argument: Scalar) -> Vector:
+        if isinstance(node, Subquery):
+            return WINDOW_FUNCTIONS[function](Windows.over(self.samples(node, ends), ends, node.range_ms), argument)
+        constant = float(argument[0]) if (argument == argument[0]).all() else None
+        key = (function, node.selector, node.range_ms, ends, constant)
+        if key not in self._leaves or constant is None:
+            self._leaves[key] = self._leaf(function, node, ends, argument, constant)
+        return self._leaves[key]
+
+    def _leaf(self, function: str, node: Range, ends: Grid, argument: Scalar, constant: float | None) -> Vector:
+        matchers = node.selector.matchers
+        if constant is not None:
+            found = self._source.grid(function, matchers, ends, node.range_ms, constant, self._budget)
+            if found is not None:
+                return found
+        if function not in ("last", "timestamp"):
+            windows = Windows.over(self.samples(node, ends), ends, node.range_ms)
+            return WINDOW_FUNCTIONS[function](windows, argument)
+        samples = self._source.samples(matchers, ends.start_ms - node.range_ms, ends.end_ms, self._budget)
+        windows = Windows.over(samples, ends, node.range_ms)
+        alive = windows.only(~is_stale(samples.values[windows.high - 1]))
+        return WINDOW_FUNCTIONS["timestamp" if function == "timestamp" else "last_over_time"](alive, argument)
+
+    def _absent(self, node: Node, grid: Grid) -> Vector:
+        """1 where the vector is empty, with the labels that its selector demands by ``=``."""
+        if isinstance(node, Range | Subquery):
+            found = self._windowed("present_over_time", node, grid, np.zeros(len(grid)))
+        else:
+            found = self.vector(node, grid)
+        missing = ~found.present.any(axis=0)[None, :]
+        return Vector((_demanded_labels(node),), np.ones(missing.shape), missing)
+
+
+def _demanded_labels(node: Node) -> Labels:
+    """Labels that the selector fixes to one value; a label that it names twice counts for nothing."""
+    selector = node.selector if isinstance(node, Range) else node
+    if not isinstance(selector, Selector):
+        return ()
+    named = [matcher.name for matcher in selector.matchers]
+    fixed = {m.name: m.value for m in selector.matchers if m.op == "=" and m.name != NAME and named.count(m.name) == 1}
+    return tuple(sorted((name, value) for name, value in fixed.items() if value))

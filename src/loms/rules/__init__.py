@@ -1,0 +1,1 @@
+"""Rule groups: reading them, evaluating them, and the life of an alert."""

@@ -1,0 +1,69 @@
+"""The HTTP application: Prometheus's API, LOMS's own, the page, self-metrics and health checks."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from fastapi.exceptions import HTTPException, RequestValidationError
+from fastapi.requests import Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from starlette.middleware.gzip import GZipMiddleware
+
+from loms import __version__
+from loms.core import selfmetrics
+from loms.core.errors import LomsError
+from loms.server import api, page, prometheus
+from loms.server.auth import TokenGate
+from loms.server.runtime import Server
+
+
+def build(server: Server, collected: api.Collected) -> FastAPI:
+    """All routes over one running server."""
+    app = FastAPI(title="LOMS", version=__version__, docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
+    app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=1)
+    if server.config.server.token:
+        app.add_middleware(TokenGate, token=server.config.server.token.get_secret_value())
+
+    @app.get("/healthz", include_in_schema=False)
+    def healthz() -> Response:
+        """The process answers."""
+        return PlainTextResponse("ok\n")
+
+    @app.get("/readyz", include_in_schema=False)
+    def readyz() -> Response:
+        """The store answers and rules are evaluated."""
+        if not server.ready():
+            return PlainTextResponse("starting\n", 503)
+        return PlainTextResponse("ok\n")
+
+    @app.get("/metrics", include_in_schema=False)
+    def metrics() -> Response:
+        """LOMS's own metrics."""
+        return Response(selfmetrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    app.include_router(prometheus.router(server.engine, server.clock))
+    app.include_router(api.router(server, collected))
+    app.include_router(page.router())
+    app.mount("/web", page.assets(), name="web")
+    app.add_exception_handler(LomsError, _loms_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    return app
+
+
+def _error(kind: str, text: str, status: int) -> JSONResponse:
+    return JSONResponse({"status": "error", "errorType": kind, "error": text}, status)
+
+
+async def _loms_error(_: Request, error: Exception) -> JSONResponse:
+    return _error("internal", str(error), 503)
+
+
+async def _validation_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    return _error("bad_data", f'invalid parameter "{first["loc"][-1]}": {first["msg"]}', 400)
+
+
+async def _http_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    return _error("not_found" if error.status_code == 404 else "bad_data", str(error.detail), error.status_code)

@@ -1,0 +1,111 @@
+"""The server of one process: store, PromQL engine, rules and alerting, opened and closed in the right order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+from loms.alerting.delivery import Delivery
+from loms.alerting.pipeline import Pipeline
+from loms.alerting.receiver import receivers_of
+from loms.core.clock import Clock
+from loms.core.config import Config
+from loms.core.guard import guard
+from loms.promql.clickhouse import ClickHouseSource
+from loms.promql.engine import Engine
+from loms.promql.source import Limits
+from loms.rules.evaluate import Evaluator
+from loms.rules.read import load_groups
+from loms.store.database import Database
+from loms.store.state import State
+from loms.store.writer import Writer
+
+_log = logging.getLogger("loms.server")
+
+RECALL_WINDOW_MS = 86_400_000
+"""How far back a target's newest samples are looked for at start-up."""
+
+
+class Server:
+    """Everything behind the HTTP API. Construction opens the store; `run` evaluates rules until cancelled."""
+
+    def __init__(self, config: Config, clock: Clock) -> None:
+        """Raises `ConfigError` for a wrong rule file, `StoreError` when the store cannot be opened."""
+        self.config = config
+        self.clock = clock
+        self.started_ms = clock.now_ms()
+        groups = load_groups(config.rules.files, builtin=config.rules.builtin, interval_seconds=config.rules.interval)
+        receivers = receivers_of(config.alerting)
+        self.database = Database.open(
+            config.store.path, config.store.retention, clock, query_timeout_seconds=config.query.timeout
+        )
+        self.writer = Writer(
+            self.database,
+            clock,
+            flush_seconds=config.store.flush_interval,
+            flush_rows=config.store.flush_rows,
+            queue_rows=config.store.queue_rows,
+        )
+        limits = Limits(
+            max_series=config.query.max_series,
+            max_samples=config.query.max_samples,
+            timeout_seconds=config.query.timeout,
+            lookback_ms=round(config.query.lookback * 1000),
+        )
+        self.engine = Engine(ClickHouseSource(self.database.query_columns), limits, clock)
+        self.state = State(self.database, clock)
+        self.evaluator = Evaluator(self.engine, groups, clock, self.writer)
+        self._delivery = Delivery(self.state, receivers)
+        self._pipeline = Pipeline(
+            self.state,
+            receivers,
+            self._delivery,
+            group_by=config.alerting.group_by,
+            reopen_within_seconds=config.alerting.reopen_within,
+            repeat_interval_seconds=config.alerting.repeat_interval,
+            external_url=config.server.external_url or f"http://{config.server.host}:{config.server.port}",
+        )
+        self._evaluated = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Write what is queued, then close the store."""
+        self.writer.close()
+        self.database.close()
+
+    async def run(self) -> None:
+        """Go on with what was firing before the last stop; evaluate rules and deliver notifications until cancelled."""
+        now = self.clock.now_ms()
+        self.evaluator.restore(self._pipeline.restore(now), now)
+        self._delivery.restore()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._delivery.run())
+            tasks.create_task(self._evaluate())
+
+    def ready(self) -> bool:
+        """Rules have been evaluated once, which needs the store to answer."""
+        return self._evaluated
+
+    async def recall(self, ids: Sequence[int]) -> Mapping[int, tuple[int, float]]:
+        """Series id → newest stored (time in ms, value), for whoever must go on where the last process stopped."""
+        since = self.clock.now_ms() - RECALL_WINDOW_MS
+        return await asyncio.to_thread(self.database.last_values, ids, since)
+
+    async def _evaluate(self) -> None:
+        while True:
+            with guard("evaluate"):
+                await asyncio.to_thread(self._step, self.clock.now_ms())
+            due = self.evaluator.next_due_ms()
+            wait = 1.0 if due is None else (due - self.clock.now_ms()) / 1000
+            await asyncio.sleep(max(0.05, wait))
+
+    def _step(self, at_ms: int) -> None:
+        resolved = [
+            alert for result in self.evaluator.evaluate(at_ms) for alert in result.alerts if alert.state == "resolved"
+        ]
+        self._pipeline.process([*self.evaluator.alerts(), *resolved], at_ms)
+        self._evaluated = True

@@ -1,0 +1,85 @@
+"""How Prometheus's HTTP API spells times, durations and values (prometheus.io/docs/prometheus/latest/querying/api)."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+
+from loms.core.config import parse_duration
+from loms.core.errors import QueryError
+
+MAX_POINTS = 11_000
+"""Prometheus's bound on points per series of a range query."""
+
+
+def parse_time(name: str, text: str) -> int:
+    """Milliseconds from Unix seconds (fractions allowed) or RFC 3339."""
+    try:
+        seconds = float(text)
+        if math.isfinite(seconds):
+            return round(seconds * 1000)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise QueryError(f'invalid parameter "{name}": cannot parse "{text}" to a valid timestamp') from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def parse_step(name: str, text: str) -> int:
+    """Milliseconds, at least one, from seconds or a duration."""
+    try:
+        seconds = float(text) if re.fullmatch(r"[0-9.eE+-]+", text) else parse_duration(text)
+    except ValueError:
+        raise QueryError(f'invalid parameter "{name}": cannot parse "{text}" to a valid duration') from None
+    if not 0.001 <= seconds < 1e11:
+        raise QueryError(
+            f'invalid parameter "{name}": zero or negative query resolution step widths are not accepted. '
+            "Try a positive integer"
+        )
+    return round(seconds * 1000)
+
+
+def check_resolution(start_ms: int, end_ms: int, step_ms: int) -> None:
+    """Refuse what Prometheus refuses: an inverted range, or too many points."""
+    if end_ms < start_ms:
+        raise QueryError('invalid parameter "end": end timestamp must not be before start time')
+    if (end_ms - start_ms) // step_ms > MAX_POINTS:
+        raise QueryError(
+            "exceeded maximum resolution of 11,000 points per timeseries. "
+            "Try decreasing the query resolution (?step=XX)"
+        )
+
+
+def format_value(value: float) -> str:
+    """A float as Go's ``strconv.FormatFloat(v, 'f', -1, 64)`` writes it: shortest digits, no exponent.
+
+    >>> format_value(0.1), format_value(1e21), format_value(2.0), format_value(float("-inf")), format_value(1.5e-7)
+    ('0.1', '1000000000000000000000', '2', '-Inf', '0.00000015')
+    """
+    text = repr(float(value))
+    if text.endswith(".0"):
+        return text[:-2]
+    if "e" in text:
+        return _positional(text)
+    return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}.get(text, text)
+
+
+def _positional(text: str) -> str:
+    mantissa, exponent = text.split("e")
+    sign = "-" if mantissa.startswith("-") else ""
+    whole, _, fraction = mantissa.lstrip("-").partition(".")
+    digits, point = whole + fraction, len(whole) + int(exponent)
+    if point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    digits = digits.ljust(point, "0")
+    return f"{sign}{digits[:point]}.{digits[point:]}".rstrip(".")
+
+
+def format_time(ms: int) -> float | int:
+    """Unix seconds for JSON, whole where they are whole."""
+    return ms // 1000 if ms % 1000 == 0 else ms / 1000

@@ -1,0 +1,1 @@
+"""Samples, series, alerts and incidents in ClickHouse SQL, embedded (chDB)."""

@@ -1,0 +1,188 @@
+"""The one batching writer: a bounded queue in front of the database, emptied by a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from loms.core import selfmetrics
+from loms.core.clock import Clock
+from loms.core.errors import LomsError
+from loms.core.guard import guard
+from loms.core.model import SampleBatch, Series
+from loms.store.series import SeriesRegister, series_rows
+
+_log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 15.0
+
+
+class Inserter(Protocol):
+    """What the writer needs of a database."""
+
+    @property
+    def retention_seconds(self) -> float: ...
+
+    def insert_arrow(self, table: str, rows: pa.Table) -> None: ...
+
+
+class Writer:
+    """A `loms.core.model.Sink`: takes batches from any thread at once and writes them ``flush_seconds`` later.
+
+    A flush happens that long after the first waiting row, or as soon as ``flush_rows`` wait. The queue holds up to
+    ``queue_rows`` samples, those being written included; a batch that does not fit is dropped (``queue_full``). A
+    failed insert is tried again, with longer and longer pauses, until the queue has overflowed; then its rows are
+    dropped (``insert_failed``) to make room for newer ones. New series are never dropped: their rows are written
+    before their samples, once each per process and again once a day.
+    """
+
+    def __init__(
+        self,
+        database: Inserter,
+        clock: Clock,
+        *,
+        flush_seconds: float = 1.0,
+        flush_rows: int = 250_000,
+        queue_rows: int = 2_000_000,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._flush_seconds = flush_seconds
+        self._flush_rows = flush_rows
+        self._queue_rows = queue_rows
+        self._register = SeriesRegister(database.retention_seconds, clock.now_ms())
+        self._queue: deque[SampleBatch] = deque()
+        self._rows = 0
+        self._accepted = 0
+        self._settled = 0
+        self._hurry = 0
+        self._overflowed = False
+        self._closing = False
+        self._wake = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
+        self._thread.start()
+
+    def __call__(self, batch: SampleBatch, /) -> None:
+        """Queue ``batch``, or drop and count it. Never waits for the database."""
+        with self._wake:
+            if self._closing:
+                selfmetrics.samples_dropped.labels("closed").inc(len(batch))
+                return
+            if batch.series:
+                self._register.add(batch.series)
+            if self._rows + len(batch) > self._queue_rows:
+                selfmetrics.samples_dropped.labels("queue_full").inc(len(batch))
+                self._overflowed = True
+            else:
+                self._queue.append(batch)
+                self._accepted += 1
+                self._rows += len(batch)
+                selfmetrics.write_queue.set(self._rows)
+            if len(self._queue) <= 1 or self._rows >= self._flush_rows or self._overflowed:
+                self._wake.notify_all()
+
+    def flush(self, timeout_seconds: float = 30.0) -> bool:
+        """Write all that waits now. True when each batch is written or dropped, False when that takes too long."""
+        with self._wake:
+            target = self._accepted
+            self._hurry += 1
+            self._wake.notify_all()
+            done = self._wake.wait_for(lambda: self._settled >= target, timeout_seconds)
+            self._hurry -= 1
+            return done
+
+    def close(self) -> None:
+        """Write what waits, each insert tried once more at most, then stop. Later batches are dropped and counted."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._closing or self._queue or len(self._register))
+                self._wake.wait_for(
+                    lambda: self._closing or self._hurry or self._rows >= self._flush_rows, self._flush_seconds
+                )
+                if self._closing and not self._queue and not len(self._register):
+                    return
+                series, batches = self._register.take(), self._take()
+                self._overflowed = False
+            with guard("store.writer"):
+                series = self._write(series, batches)
+            with self._wake:
+                if not self._closing:
+                    self._register.add(series)
+                self._settled += len(batches)
+                self._rows -= sum(map(len, batches))
+                selfmetrics.write_queue.set(self._rows)
+                self._wake.notify_all()
+
+    def _take(self) -> list[SampleBatch]:
+        """Batches from the head of the queue, up to about ``flush_rows``; they still count as queued."""
+        batches: list[SampleBatch] = []
+        rows = 0
+        while self._queue and rows < self._flush_rows:
+            batches.append(self._queue.popleft())
+            rows += len(batches[-1])
+        return batches
+
+    def _write(self, series: tuple[Series, ...], batches: Sequence[SampleBatch]) -> tuple[Series, ...]:
+        """Write or give up; returns the series whose rows are still missing."""
+        rows = sum(map(len, batches))
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            last_try = self._closing
+            try:
+                with selfmetrics.write_seconds.time():
+                    self._insert_series(series)
+                    series = ()
+                    self._insert_samples(batches)
+            except LomsError as error:
+                selfmetrics.write_failures.inc()
+                if not last_try and self._worth_another_try(pause):
+                    _log.warning("%d samples wait: %s", rows, error)
+                    pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+                    continue
+                _log.error("%d samples are lost: %s", rows, error)
+                selfmetrics.samples_dropped.labels("insert_failed").inc(rows)
+            return series
+
+    def _insert_series(self, series: tuple[Series, ...]) -> None:
+        if series:
+            now_ms = self._clock.now_ms()
+            self._database.insert_arrow("series", series_rows(series, now_ms))
+            self._register.wrote(series, now_ms)
+            selfmetrics.series_written.inc(len(series))
+
+    def _insert_samples(self, batches: Sequence[SampleBatch]) -> None:
+        """One insert, unsorted: the engine's sort costs no more than one here would."""
+        if not any(map(len, batches)):
+            return
+        ids = np.concatenate([batch.series_ids for batch in batches])
+        columns: dict[str, Any] = {
+            "series_id": ids,
+            "ts": np.concatenate([batch.timestamps_ms for batch in batches]).view("datetime64[ms]"),
+            "value": np.concatenate([batch.values for batch in batches]),
+        }
+        self._database.insert_arrow("samples", pa.table(columns))
+        selfmetrics.samples_written.inc(len(ids))
+        living = self._register.observe(ids, self._clock.now_ms())
+        if living:
+            with self._wake:
+                self._register.add(living)
+
+    def _worth_another_try(self, pause_seconds: float) -> bool:
+        """Wait, then say whether the queue still has room for what failed."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._closing or self._overflowed, pause_seconds)
+            overflowed, self._overflowed = self._overflowed, False
+            return self._closing or not overflowed

@@ -1,0 +1,152 @@
+"""``loms up`` with its defaults beside real engines: quiet while they work or rest, and not when they freeze.
+
+The engine core of vLLM is stopped (SIGSTOP) while its API server goes on answering ``/health`` and ``/metrics``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from loms.lab.load import Lengths, LoadGenerator, LoadProfile, LoadReport
+
+pytestmark = [pytest.mark.integration, pytest.mark.real]
+
+NOTICED_SECONDS = 30
+"""From the freezing to the open incident."""
+RESOLVED_SECONDS = 45
+
+
+class Load(threading.Thread):
+    """Requests in the background; `join` for the report."""
+
+    def __init__(self, url: str, model: str, profile: LoadProfile) -> None:
+        super().__init__(daemon=True)
+        self._generator = LoadGenerator(url, model, profile)
+        self.report: LoadReport | None = None
+
+    def run(self) -> None:
+        self.report = asyncio.run(self._generator.run())
+
+    @property
+    def in_flight(self) -> int:
+        return self._generator.in_flight
+
+
+def drive(server, profile: LoadProfile) -> LoadReport:
+    load = Load(server.url, server.model, profile)
+    load.start()
+    load.join(120)
+    assert load.report is not None
+    assert {record.outcome for record in load.report.records} == {"ok"}, load.report.summary()
+    return load.report
+
+
+def instance(server) -> str:
+    found: str = server.url.rpartition("/")[2]
+    return found
+
+
+def counters(loms, server) -> dict[str, float]:
+    names = ("llm_engine_tokens_input_total", "llm_engine_tokens_output_total", "llm_engine_requests_finished_total")
+    return {name: loms.value(f'sum({name}{{instance="{instance(server)}"}})') for name in names}
+
+
+BURST = {"max_in_flight": 64, "timeout_seconds": 100, "extra": {"ignore_eos": True}}
+
+
+def test_long_prompts_a_full_queue_and_rest_open_no_incident(loms, vllm, llama, wait_until) -> None:
+    """And what the API says was counted is what the clients counted."""
+    for server in (vllm, llama):
+        before = counters(loms, server)
+        long = drive(
+            server, LoadProfile(rate=4, seconds=1, prompt_words=Lengths(880), output_tokens=Lengths(8), **BURST)
+        )
+        assert min(record.prompt_tokens for record in long.records) >= 880
+        # Twenty at once on four places: most of them wait for most of the time.
+        queued = drive(
+            server, LoadProfile(rate=40, seconds=0.5, prompt_words=Lengths(40), output_tokens=Lengths(120), **BURST)
+        )
+        records = (*long.records, *queued.records)
+        expected = {
+            "llm_engine_tokens_input_total": sum(record.prompt_tokens for record in records),
+            "llm_engine_tokens_output_total": sum(record.completion_tokens for record in records),
+        }
+        if server is vllm:
+            expected["llm_engine_requests_finished_total"] = len(records)
+
+        def counted(server=server, before=before, expected=expected) -> bool:
+            after = counters(loms, server)
+            return all(after[name] - before[name] == amount for name, amount in expected.items())
+
+        wait_until(counted, 20, f"counting {expected} at {server.url}")
+    for server in (vllm, llama):
+        wait_until(lambda s=server: loms.engine(instance(s))["state"] == "idle", 30, "rest")
+        assert loms.incidents(instance(server)) == []
+
+
+@contextmanager
+def frozen(server) -> Iterator[float]:
+    """Frozen inside the block; gives the moment."""
+    server.freeze()
+    try:
+        yield time.monotonic()
+    finally:
+        server.resume()
+
+
+def await_stalled(loms, vllm, since: float, wait_until: Callable[..., None]) -> None:
+    """An incident opens in time, although the health check is green all the while."""
+    health = set()
+
+    def noticed() -> bool:
+        health.add(vllm.health())
+        return bool(loms.incidents(instance(vllm), "open"))
+
+    wait_until(noticed, NOTICED_SECONDS - (time.monotonic() - since), "noticing that the engine is frozen")
+    assert health == {200}
+    (incident,) = loms.incidents(instance(vllm), "open")
+    assert [alert["rule"] for alert in incident["alerts"]] == ["EngineStalled"]
+    assert incident["severity"] == "critical"
+    assert incident["alerts"][0]["evidence"]
+    assert loms.engine(instance(vllm))["state"] == "stalled"
+
+
+def await_resolved(loms, vllm, wait_until: Callable[..., None]) -> None:
+    wait_until(lambda: not loms.incidents(instance(vllm), "open"), RESOLVED_SECONDS, "resolving the incident")
+    wait_until(lambda: loms.engine(instance(vllm))["state"] in ("idle", "busy"), 30, "a healthy state")
+
+
+def test_an_engine_core_frozen_under_load_is_noticed_though_health_is_green(loms, vllm, llama, wait_until) -> None:
+    load = Load(vllm.url, vllm.model, LoadProfile(rate=2, seconds=12, output_tokens=Lengths(100), **BURST))
+    load.start()
+    wait_until(lambda: loms.engine(instance(vllm))["state"] == "busy", 20, "the load")
+    with frozen(vllm) as since:
+        await_stalled(loms, vllm, since, wait_until)
+    await_resolved(loms, vllm, wait_until)
+    load.join(100)
+    assert load.report is not None
+    assert {record.outcome for record in load.report.records} == {"ok"}
+    assert loms.incidents(instance(llama)) == []
+
+
+def test_an_engine_core_frozen_while_idle_is_noticed_though_nothing_runs_or_waits(
+    loms, vllm, llama, wait_until
+) -> None:
+    wait_until(lambda: loms.engine(instance(vllm))["state"] == "idle", 60, "rest")
+    known = len(loms.incidents(instance(vllm)))
+    before = counters(loms, vllm)
+    with frozen(vllm) as since:
+        await_stalled(loms, vllm, since, wait_until)
+        assert loms.value(f'llm_engine_requests_running{{instance="{instance(vllm)}"}}') == 0
+        assert loms.value(f'loms_probe_success{{instance="{instance(vllm)}"}}') == 0
+    await_resolved(loms, vllm, wait_until)
+    assert len(loms.incidents(instance(vllm))) >= known
+    # Requests that were given up while it was frozen are not its users'.
+    assert counters(loms, vllm) == before
+    assert loms.incidents(instance(llama)) == []

@@ -1,0 +1,62 @@
+"""Spellings of Prometheus's HTTP API; expected texts were taken from Prometheus 2.42's answers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loms.core.errors import QueryError
+from loms.server import wire
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("1700000000", 1_700_000_000_000),
+        ("1700000000.1234", 1_700_000_000_123),
+        ("2023-11-14T22:13:20Z", 1_700_000_000_000),
+        ("2023-11-14T23:13:20.5+01:00", 1_700_000_000_500),
+        ("1.7e9", 1_700_000_000_000),
+    ],
+)
+def test_times(text: str, ms: int) -> None:
+    assert wire.parse_time("time", text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "nan", "inf", "12:00"])
+def test_a_wrong_time_is_named(text: str) -> None:
+    with pytest.raises(QueryError, match=r'invalid parameter "start": cannot parse'):
+        wire.parse_time("start", text)
+
+
+@pytest.mark.parametrize(("text", "ms"), [("15", 15_000), ("0.5", 500), ("1m", 60_000), ("1h30m", 5_400_000)])
+def test_steps(text: str, ms: int) -> None:
+    assert wire.parse_step("step", text) == ms
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("0", "zero or negative"), ("-1", "zero or negative"), ("x", "cannot parse")]
+)
+def test_a_wrong_step_is_refused(text: str, message: str) -> None:
+    with pytest.raises(QueryError, match=message):
+        wire.parse_step("step", text)
+
+
+def test_ranges_have_prometheus_bounds() -> None:
+    wire.check_resolution(0, 11_000_000, 1000)
+    with pytest.raises(QueryError, match="exceeded maximum resolution of 11,000 points"):
+        wire.check_resolution(0, 11_001_000, 1000)
+    with pytest.raises(QueryError, match="end timestamp must not be before start time"):
+        wire.check_resolution(2, 1, 1000)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_values_read_back_exactly_and_have_no_exponent(value: float) -> None:
+    text = wire.format_value(value)
+    assert float(text) == value
+    assert math.copysign(1, float(text)) == math.copysign(1, value)
+    assert "e" not in text
+    assert not text.endswith(".")
