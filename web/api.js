@@ -49,7 +49,7 @@ function compareClocks(response) {
  * @returns {Promise<any>}
  */
 export async function get(path, params = {}, signal) {
-  const url = new URL(path, document.baseURI);
+  const url = new URL("/" + path, location.origin);
   url.search = new URLSearchParams(params).toString();
   const timeout = AbortSignal.timeout(TIMEOUT_MS);
   let response;

@@ -24,8 +24,9 @@ function App() {
   const news = useNews(fleet?.open ?? null);
   useEffect(() => {
     const count = fleet?.open.length;
-    document.title = failedSinceMs ? "? LOMS" : count ? `(${count}) LOMS` : "LOMS";
-  }, [fleet, failedSinceMs]);
+    const mark = failedSinceMs ? "? " : count ? `(${count}) ` : "";
+    document.title = `${mark}${route.view === "engine" ? `${route.subject} · ` : ""}LOMS`;
+  }, [fleet, failedSinceMs, route.view, route.subject]);
   useEffect(() => scrollTo(0, 0), [route.view, route.subject]);
   return html`
     <a class="skip" href="#main" onClick=${skip}>Skip to content</a>

@@ -69,7 +69,8 @@ class CorpusCase(pytest.Item):
         check(self.case, Engine(self.source(self, samples_of(self.case.loads))))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> str:
-        return f"{self.path}:{self.case.line}: {self.case.header}\n{super().repr_failure(excinfo, style)}"
+        """The line and what is wrong with it, rather than the inside of the runner."""
+        return f"{self.path}:{self.case.line}: {self.case.header}\n{excinfo.exconly()}"
 
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, self.case.line - 1, f"{self.name} {self.case.header}"

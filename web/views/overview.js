@@ -21,7 +21,7 @@ const MANY_ENGINES = 40;
 export function Overview({ fleet, status }) {
   const { engines, open, resolved, targets } = fleet;
   const step = engines.length > MANY_ENGINES ? 15_000 : 5000;
-  const slowest = Math.max(0, ...targets.map((t) => t.interval_seconds));
+  const slowest = Math.max(0, ...targets.map((t) => t.interval_seconds ?? 0));
   const series = useSeries(
     COLUMNS.flatMap((panel) => panel.signals).map(({ key, expr }) => ({ key, expr: expr("", rateWindow(step, slowest)) })),
     { spanMs: SPAN_MS },
@@ -29,6 +29,7 @@ export function Overview({ fleet, status }) {
   );
   const urgent = byUrgency(open);
   return html`
+    <h1 class="visually-hidden">Overview</h1>
     ${urgent.length > 0 &&
     html`<section aria-labelledby="open-title">
       <h2 id="open-title">Open incidents</h2>

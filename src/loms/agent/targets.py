@@ -47,6 +47,7 @@ def template(config: Config, job: ScrapeJob) -> Target:
         ),
         honor_labels=job.honor_labels,
         honor_timestamps=job.honor_timestamps,
+        compression=job.compression,
         sample_limit=config.scrape.limits.samples,
         body_limit_bytes=config.scrape.limits.body,
         probe=ProbeSettings(

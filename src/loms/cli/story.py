@@ -148,7 +148,7 @@ class Story:
                 f"[{colour}]webhook: {alert['status']}{after}:[/] {escape(notes.get('summary', labels['alertname']))}"
             )
             if alert["status"] == "firing" and (step := notes.get("next_step")):
-                self._console.print(f"           next: {escape(" ".join(step.split()))}", soft_wrap=True)
+                self._console.print(f"           next: {escape(' '.join(step.split()))}", soft_wrap=True)
 
     async def _until_ready(self, process: subprocess.Popen[bytes], log: Path) -> None:
         end = self._clock.monotonic() + START_SECONDS

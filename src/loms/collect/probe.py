@@ -159,8 +159,10 @@ class Probe:
         before, self._seen = self._seen, outcome
         if progress == self._progress and before is not None:
             return False
-        # It moved some time after the scrape before; counting from there asks sooner, never of a moving engine.
-        self._still_since_ms = before.at_ms if before is not None else outcome.at_ms
+        # It moved somewhere between two scrapes; to count from the earlier one asks a little sooner.
+        slack = min(self._scraping.target.interval_seconds, self._settings.interval_seconds / 3)
+        earliest = outcome.at_ms - round(slack * 1000)
+        self._still_since_ms = max(before.at_ms, earliest) if before is not None else outcome.at_ms
         self._progress = progress
         self._end(outcome.at_ms)
         return True

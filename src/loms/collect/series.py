@@ -32,14 +32,13 @@ def merge_labels(own: Labels, target: Labels, honor_labels: bool) -> Labels:
     >>> merge_labels((("job", "x"), ("le", "1")), (("instance", "h:1"), ("job", "vllm")), honor_labels=False)
     (('exported_job', 'x'), ('instance', 'h:1'), ('job', 'vllm'), ('le', '1'))
     """
-    names = {name for name, _ in target}
-    clashing = [pair for pair in own if pair[0] in names]
-    if not clashing:
+    merged = {**dict(own), **dict(target)}
+    if len(merged) == len(own) + len(target):
         return tuple(sorted(own + target))
     if honor_labels:
         return labels_of({**dict(target), **dict(own)})
-    merged = {**dict(own), **dict(target)}
-    for name, value in sorted(clashing, key=lambda pair: len(pair[0])):
+    names = {name for name, _ in target}
+    for name, value in sorted((pair for pair in own if pair[0] in names), key=lambda pair: len(pair[0])):
         exported = f"exported_{name}"
         while exported in merged:
             exported = f"exported_{exported}"

@@ -100,6 +100,8 @@ class ScrapeJob(Section):
     deployment_zone: str | None = None
     honor_labels: bool = False
     honor_timestamps: bool = True
+    compression: bool = False
+    """Ask for gzip. Compressing holds an engine's own event loop for a moment, so it is off."""
     bearer_token: SecretStr | None = None
     bearer_token_file: Path | None = None
     basic_auth: BasicAuth | None = None

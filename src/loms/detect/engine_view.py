@@ -114,7 +114,7 @@ def _from_activity(
     probes: Mapping[Target, Probe],
     prefill: Mapping[Target, float],
 ) -> list[EngineView]:
-    frame = frames["activity"]
+    frame = _filled(frames["activity"])
     if frame.values.size == 0:
         return []
     keys = [(labels_of({k: row.get(k, "") for k in IDENTITY}), row.get("engine_index", "")) for row in frame.labels]
@@ -127,7 +127,7 @@ def _from_activity(
     finite = ~np.isnan(values)
     moved = _latest(last_change(values), of_row, count, progress)
     newest = _latest(last_true(finite), of_row, count)
-    oldest = -_latest(-np.where(finite.any(axis=1), first_true(finite), values.shape[1]), of_row, count, low=-(1 << 31))
+    oldest = values.shape[1] - 1 - _latest(values.shape[1] - 1 - first_true(finite), of_row, count)
     running, waiting = (_summed(values, of_row, count, names == name) for name in (RUNNING, WAITING))
     loaded = trailing_start(fill_forward(_add(running, waiting)) > 0)
 
@@ -233,9 +233,16 @@ def _scrape_times(frame: Frame, times_ms: Ints) -> dict[Target, Ints]:
     return {_target(row): rounded[i] for i, row in enumerate(frame.labels)}
 
 
-def _latest(columns: Ints, of_row: Ints, count: int, rows: Bools | None = None, low: int = -1) -> Ints:
+def _filled(frame: Frame) -> Frame:
+    """Without the rows that have no value at all."""
+    there: Bools = np.any(~np.isnan(frame.values), axis=1)
+    labels = tuple(row for row, keep in zip(frame.labels, there.tolist(), strict=True) if keep)
+    return Frame(labels, frame.times_ms, frame.values[there])
+
+
+def _latest(columns: Ints, of_row: Ints, count: int, rows: Bools | None = None) -> Ints:
     """The greatest column among the rows of each group. Shape [count]."""
-    out = np.full(count, low, dtype=np.int64)
+    out = np.full(count, -1, dtype=np.int64)
     if rows is None:
         np.maximum.at(out, of_row, columns)
     else:

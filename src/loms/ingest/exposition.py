@@ -108,6 +108,8 @@ class _Template:
 
 _templates: WeakValueDictionary[tuple[bool, tuple[str, ...]], _Template] = WeakValueDictionary()
 """Templates in use, shared by targets that expose the same text (a fleet of one engine and one model)."""
+_newest: WeakValueDictionary[tuple[bool, Limits, int], _Template] = WeakValueDictionary()
+"""The newest template by format, limits and number of lines: what a target of the same fleet is first compared with."""
 
 
 class ExpositionReader:
@@ -131,15 +133,18 @@ class ExpositionReader:
         """
         openmetrics = _is_openmetrics(content_type)
         lines = _decode(body).split("\n")
-        template = self._template
-        if template is not None and template.openmetrics == openmetrics:
+        own, twin = self._template, _newest.get((openmetrics, self._limits, len(lines)))
+        for template in (own, twin):
+            if template is None or template.openmetrics != openmetrics:
+                continue
             values = template.values(lines)
             if values is not None:
+                self._template = template
                 return template.exposition(values)
-        known = template.heads if template is not None else {}
-        reading = _Reading(openmetrics, known, self._limits)
+        reading = _Reading(openmetrics, own.heads if own is not None else {}, self._limits)
         reading.read(lines)
-        self._template = _template_of(reading, template)
+        self._template = _template_of(reading, own)
+        _newest[openmetrics, self._limits, len(lines)] = self._template
         times = np.array(reading.timestamps_ms, np.int64) if any(reading.timestamps_ms) else None
         return self._template.exposition(np.array(reading.values, np.float64), times)
 

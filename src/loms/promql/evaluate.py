@@ -126,7 +126,7 @@ class Evaluator:
         if (argument == argument[0]).all():
             return self._at(function, node, ends, argument[:1]).repeated(len(grid))
         samples = self.samples(node, ends)
-        windows = Windows.over(samples, ends, node.range_ms)
+        windows = Windows.over(samples, ends, node.range_ms, self._budget)
         columns = [WINDOW_FUNCTIONS[function](windows, argument[i : i + 1]) for i in range(len(grid))]
         return Vector(
             samples.labels, np.hstack([one.values for one in columns]), np.hstack([one.present for one in columns])
@@ -134,7 +134,9 @@ class Evaluator:
 
     def _at(self, function: str, node: Range | Subquery, ends: Grid, argument: Scalar) -> Vector:
         if isinstance(node, Subquery):
-            return WINDOW_FUNCTIONS[function](Windows.over(self.samples(node, ends), ends, node.range_ms), argument)
+            return WINDOW_FUNCTIONS[function](
+                Windows.over(self.samples(node, ends), ends, node.range_ms, self._budget), argument
+            )
         constant = float(argument[0]) if (argument == argument[0]).all() else None
         key = (function, node.selector, node.range_ms, ends, constant)
         if key not in self._leaves or constant is None:
@@ -148,10 +150,10 @@ class Evaluator:
             if found is not None:
                 return found
         if function not in ("last", "timestamp"):
-            windows = Windows.over(self.samples(node, ends), ends, node.range_ms)
+            windows = Windows.over(self.samples(node, ends), ends, node.range_ms, self._budget)
             return WINDOW_FUNCTIONS[function](windows, argument)
         samples = self._source.samples(matchers, ends.start_ms - node.range_ms, ends.end_ms, self._budget)
-        windows = Windows.over(samples, ends, node.range_ms)
+        windows = Windows.over(samples, ends, node.range_ms, self._budget)
         alive = windows.only(~is_stale(samples.values[windows.high - 1]))
         return WINDOW_FUNCTIONS["timestamp" if function == "timestamp" else "last_over_time"](alive, argument)
 
@@ -161,7 +163,7 @@ class Evaluator:
             found = self._windowed("present_over_time", node, grid, np.zeros(len(grid)))
         else:
             found = self.vector(node, grid)
-        missing = ~found.present.any(axis=0)[None, :]
+        missing = np.equal(found.present.sum(axis=0), 0)[None, :]
         return Vector((_demanded_labels(node),), np.ones(missing.shape), missing)
 
 

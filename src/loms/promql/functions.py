@@ -126,14 +126,16 @@ def _since(unit: str, around: str) -> Callable[[_Times], Ints]:
 
     def passed(time: _Times) -> Ints:
         begin = time.astype(f"datetime64[{around}]").astype(f"datetime64[{unit}]")
-        return (time.astype(f"datetime64[{unit}]") - begin).astype(np.int64)
+        count: Ints = (time.astype(f"datetime64[{unit}]") - begin).astype(np.int64)
+        return count
 
     return passed
 
 
 def _days_in_month(time: _Times) -> Ints:
     month = time.astype("datetime64[M]")
-    return ((month + 1).astype("datetime64[D]") - month.astype("datetime64[D]")).astype(np.int64)
+    days: Ints = ((month + 1).astype("datetime64[D]") - month.astype("datetime64[D]")).astype(np.int64)
+    return days
 
 
 def _native(args: Sequence[Value], grid: Grid) -> Value:

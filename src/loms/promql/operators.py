@@ -100,11 +100,11 @@ def _matched(node: Binary, left: Vector, right: Vector) -> Vector:
     """Arithmetic and comparison of two vectors: the many side's series each meet one of the one side."""
     swapped = node.matching.cardinality == "one-to-many"
     many, one = (right, left) if swapped else (left, right)
-    many_signatures, one_signatures = _signatures(many, node.matching), _signatures(one, node.matching)
-    rows: dict[Labels, list[int]] = {}
-    for row, signature in enumerate(one_signatures):
-        rows.setdefault(signature, []).append(row)
-    _refuse_ambiguity(many, one, rows, "left" if swapped else "right")
+    _refuse_ambiguity(many, one, node.matching, "left" if swapped else "right")
+    one = _reduced(many, one, node.matching)
+    left, right = (one, many) if swapped else (many, one)
+    many_signatures = _signatures(many, node.matching)
+    rows = _rows_by_signature(one, node.matching)
     pairs = [(i, j) for i, signature in enumerate(many_signatures) for j in rows.get(signature, ())]
     of_many, of_one = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     of_left, of_right = (of_one, of_many) if swapped else (of_many, of_one)
@@ -124,9 +124,25 @@ def _matched(node: Binary, left: Vector, right: Vector) -> Vector:
     return merged(labels, values, present)
 
 
-def _refuse_ambiguity(many: Vector, one: Vector, rows: Mapping[Labels, list[int]], side: str) -> None:
+def _rows_by_signature(vector: Vector, matching: Matching) -> dict[Labels, list[int]]:
+    rows: dict[Labels, list[int]] = {}
+    for row, signature in enumerate(_signatures(vector, matching)):
+        rows.setdefault(signature, []).append(row)
+    return rows
+
+
+def _reduced(many: Vector, one: Vector, matching: Matching) -> Vector:
+    """The one side with only the labels that matter, so that series which follow one another in time are one."""
+    labels = [
+        tuple(pair for pair in old if pair in signature or pair[0] in matching.include)
+        for old, signature in zip(one.labels, _signatures(one, matching), strict=True)
+    ]
+    return merged(labels, one.values, one.present & many.present.any(axis=0))
+
+
+def _refuse_ambiguity(many: Vector, one: Vector, matching: Matching, side: str) -> None:
     """Two series of the one side may share a signature only where they are not present at the same time."""
-    for signature, found in rows.items():
+    for signature, found in _rows_by_signature(one, matching).items():
         if len(found) == 1:
             continue
         clash = (one.present[found].sum(axis=0) > 1) & many.present.any(axis=0)

@@ -25,16 +25,18 @@ def anchored(pattern: str) -> str:
 
 @lru_cache(maxsize=256)
 def check(pattern: str) -> None:
-    """Raises `QueryError` for a pattern that RE2 does not take."""
-    matches(pattern, [""])
+    """Raises `QueryError` for a pattern that RE2 does not take. (`anchored` could make ``a)|(b`` look whole.)"""
+    try:
+        pc.match_substring_regex(pa.array([""], pa.string()), pattern)
+    except pa.ArrowInvalid as error:
+        reason = str(error).removeprefix("Invalid regular expression: ")
+        raise QueryError(f"parse error: error parsing regexp: {reason}") from None
 
 
 def matches(pattern: str, texts: Sequence[str]) -> list[bool]:
     """For each text, whether the pattern matches all of it."""
-    try:
-        found = pc.match_substring_regex(pa.array(texts, pa.string()), anchored(pattern)).to_pylist()
-    except pa.ArrowInvalid as error:
-        raise QueryError(f"parse error: error parsing regexp: {error}: `{pattern}`") from None
+    check(pattern)
+    found = pc.match_substring_regex(pa.array(texts, pa.string()), anchored(pattern)).to_pylist()
     return [bool(one) for one in found]
 
 

@@ -7,13 +7,13 @@ in `Samples`, and there is none without a sample. Formulas follow the documentat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from loms.core.model import Bools, Floats, Ints
 from loms.promql import reductions
-from loms.promql.source import Samples
+from loms.promql.source import Budget, Samples
 from loms.promql.values import Grid, Vector
 
 _CELLS = 2_000_000
@@ -26,6 +26,7 @@ class Windows:
 
     samples: Samples
     width_ms: int
+    budget: Budget
     shape: tuple[int, int]
     """[series, time], empty windows included."""
     cell: Ints
@@ -35,12 +36,13 @@ class Windows:
     end_ms: Ints
 
     @classmethod
-    def over(cls, samples: Samples, grid: Grid, width_ms: int) -> Windows:
+    def over(cls, samples: Samples, grid: Grid, width_ms: int, budget: Budget) -> Windows:
         shape = (len(samples.labels), len(grid))
+        budget.take_samples(shape[0] * shape[1])
         ends = np.tile(grid.times_ms, shape[0])
         if not len(samples.times_ms):
             none = np.empty(0, dtype=np.int64)
-            return cls(samples, width_ms, shape, none, none, none, none)
+            return cls(samples, width_ms, budget, shape, none, none, none, none)
         base = min(int(samples.times_ms.min()), grid.start_ms - width_ms)
         span = max(int(samples.times_ms.max()), grid.end_ms) - base + 1
         # One sorted key for all series: each series has a span of its own.
@@ -49,32 +51,25 @@ class Windows:
         high = np.searchsorted(key, wanted, "right")
         low = np.searchsorted(key, wanted - width_ms, "right")
         cell = np.flatnonzero(high > low)
-        return cls(samples, width_ms, shape, cell, low[cell], high[cell], ends[cell])
+        return cls(samples, width_ms, budget, shape, cell, low[cell], high[cell], ends[cell])
 
     @property
     def counts(self) -> Ints:
         return self.high - self.low
 
     def only(self, keep: Bools) -> Windows:
-        return Windows(
-            self.samples,
-            self.width_ms,
-            self.shape,
-            self.cell[keep],
-            self.low[keep],
-            self.high[keep],
-            self.end_ms[keep],
-        )
+        return replace(self, cell=self.cell[keep], low=self.low[keep], high=self.high[keep], end_ms=self.end_ms[keep])
 
     def at_least(self, samples: int) -> Windows:
         return self.only(self.counts >= samples)
 
     def padded(self) -> Iterator[tuple[slice, Floats, Ints, Bools]]:
         """Pieces as rectangles [sample, window]: which windows, values (0 where there is none), times, mask."""
-        done = 0
+        done, counts = 0, self.counts
         while done < len(self.low):
+            self.budget.remaining_seconds()
             # A piece ends where its longest window times its windows would pass the bound.
-            longest = np.maximum.accumulate(self.counts[done : done + _CELLS])
+            longest = np.maximum.accumulate(counts[done : done + _CELLS // int(counts[done]) + 1])
             size = max(int(np.searchsorted(longest * np.arange(1, len(longest) + 1), _CELLS, "right")), 1)
             piece = slice(done, done + size)
             places = self.low[piece] + np.arange(longest[size - 1])[:, None]

@@ -49,7 +49,8 @@ class Evaluator:
     """Evaluates groups when they are due and keeps their alerts.
 
     With a ``sink`` it also writes ``ALERTS{alertname, alertstate, …} 1`` as Prometheus does, so that a rule can say
-    ``unless on (instance) ALERTS{alertname="EngineDead"}``. Not thread-safe; one caller at a time.
+    ``unless on (instance) ALERTS{alertname="EngineDead"}``. One thread evaluates; `results`, `states` and
+    `states_since_ms` may be read from others.
     """
 
     def __init__(self, querier: Querier, groups: Sequence[Group], clock: Clock, sink: Sink | None = None) -> None:
@@ -106,7 +107,8 @@ class Evaluator:
 
     def results(self) -> list[RuleResult]:
         """The newest result of every rule that has been evaluated, in the order of the groups."""
-        return [result for _, result in sorted(self._results.items(), key=lambda item: item[0])]
+        known = dict(self._results)  # at once, since another thread may be evaluating
+        return [known[place] for place in sorted(known)]
 
     def states(self) -> dict[str, Finding]:
         """Instance → what the state detector last saw there, healthy states included."""
@@ -182,14 +184,15 @@ class Evaluator:
 
     def _note_states(self, findings: Iterable[Finding], worst_first: Sequence[str], at_ms: int) -> None:
         """Keep the worst state of each instance. Not knowing does not end a bad state, only a good one."""
-        before, self._states = self._states, {}
+        states: dict[str, _Known] = {}
         for finding in sorted(findings, key=lambda f: worst_first.index(f.kind)):
             instance = dict(finding.labels).get("instance", "")
-            known = before.get(instance)
+            known = self._states.get(instance)
             if finding.kind == UNKNOWN and known and known.finding.severity != "none":
-                self._states.setdefault(instance, known)
+                states.setdefault(instance, known)
             since_ms = known.since_ms if known and known.finding.kind == finding.kind else at_ms
-            self._states.setdefault(instance, _Known(finding, since_ms))
+            states.setdefault(instance, _Known(finding, since_ms))
+        self._states = states  # at once, for readers in other threads
 
     def _publish(self, number: int, at_ms: int) -> None:
         """Write ``ALERTS`` of one group: 1 for what is pending or firing, a stale marker for what no longer is."""

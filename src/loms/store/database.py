@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import queue
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -40,7 +40,13 @@ _ENGINE = {
 }
 """Server settings of the embedded engine, for a machine whose work is something else."""
 
-_WRITER = {"max_threads": 1, "max_insert_threads": 1, "input_format_parallel_parsing": 0, "optimize_on_insert": 0}
+_WRITER = {
+    "max_threads": 1,
+    "max_insert_threads": 1,
+    "input_format_parallel_parsing": 0,
+    "optimize_on_insert": 0,
+    "max_partitions_per_insert_block": 0,
+}
 
 _TOO_MUCH = frozenset({158, 241, 307, 396})
 """TOO_MANY_ROWS, MEMORY_LIMIT_EXCEEDED, TOO_MANY_BYTES, TOO_MANY_ROWS_OR_BYTES."""
@@ -67,18 +73,21 @@ class Database:
         retention_seconds: float,
         lock: DirectoryLock,
         writer: Client,
-        readers: Sequence[Client],
+        open_reader: Callable[[], Client],
+        readers: int,
         timeout_seconds: float,
     ) -> None:
         self.path = path
         self.retention_seconds = retention_seconds
         self._lock = lock
         self._writer = writer
+        self._open_reader = open_reader
         self._readers: queue.LifoQueue[Client] = queue.LifoQueue()
-        self._all_readers = tuple(readers)
-        for reader in readers:
-            self._readers.put(reader)
+        for _ in range(readers):
+            self._readers.put(open_reader())
+        self._reader_count = readers
         self._timeout_seconds = timeout_seconds
+        self._closed = False
 
     @classmethod
     def open(
@@ -99,20 +108,6 @@ class Database:
         """
         path = path.expanduser().absolute()
         lock = DirectoryLock(path)
-        clients: list[Client] = []
-
-        def client(settings: Mapping[str, object]) -> Client:
-            clients.append(
-                clickhouse_connect.get_client(
-                    interface="chdb",
-                    path=str(path / "chdb"),
-                    database=DATABASE if clients else None,
-                    settings=dict(settings),
-                    chdb_options=_ENGINE,
-                )
-            )
-            return clients[-1]
-
         limits = {
             "max_threads": min(4, os.cpu_count() or 1),
             "max_execution_time": query_timeout_seconds,
@@ -121,28 +116,40 @@ class Database:
             "output_format_arrow_string_as_string": 1,
             "readonly": 2,
         }
+        opened: list[Client] = []
         try:
             with _translated(f"{path}: the store cannot be opened"):
-                client({}).command(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
-                writer = client(_WRITER)
+                opened.append(_client(path, None, {}))
+                opened[0].command(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
+                opened.append(writer := _client(path, DATABASE, _WRITER))
                 rows = partial(_rows, writer)
                 migrate(writer.command, rows, migrations or shipped(), clock.now_ms())
                 apply_retention(writer.command, rows, retention_seconds)
-                pool = [client(limits) for _ in range(readers)]
-                return cls(path, retention_seconds, lock, writer, pool, query_timeout_seconds)
+                open_reader = partial(_client, path, DATABASE, limits)
+                store = cls(path, retention_seconds, lock, writer, open_reader, readers, query_timeout_seconds)
+                opened.pop()
+                return store
         except LomsError:
-            for opened in clients:
-                opened.close()
             lock.close()
             raise
         finally:
-            if clients:
-                clients[0].close()
+            for client in opened:
+                client.close()
 
     def close(self) -> None:
-        """Wait for running calls, close the engine, free the directory. Calling again does nothing."""
-        for client in (*self._all_readers, self._writer):
-            client.close()
+        """End running queries, finish a running insert, free the directory. Calling again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        idle = 0
+        while idle < self._reader_count:
+            try:
+                self._readers.get(timeout=0.1).close()
+                idle += 1
+            except queue.Empty:
+                with _translated("the store cannot be closed"):
+                    self._writer.command("KILL QUERY WHERE query_kind = 'Select' ASYNC")
+        self._writer.close()
         self._lock.close()
 
     def __enter__(self) -> Self:
@@ -164,7 +171,7 @@ class Database:
         """
         if settings:
             sql += "\n SETTINGS " + ", ".join(f"{name} = {value}" for name, value in settings.items())
-        with self._reader() as reader, _translated("the store cannot answer", query=True):
+        with _translated("the store cannot answer", query=True), self._reader() as reader:
             raw = reader.raw_query(sql, dict(parameters or {}), fmt="ArrowStream")
             table = pa.ipc.open_stream(raw).read_all()
             return {name: table.column(i).combine_chunks() for i, name in enumerate(table.column_names)}
@@ -210,17 +217,31 @@ class Database:
 
     @contextmanager
     def _reader(self) -> Iterator[Client]:
+        if self._closed:
+            raise StoreError("the store is closed")
         try:
             reader = self._readers.get(timeout=self._timeout_seconds)
         except queue.Empty:
             raise QueryTimeoutError(
-                f"the query waited {self._timeout_seconds:g} s for one of the store's {len(self._all_readers)} readers",
+                f"the query waited {self._timeout_seconds:g} s for one of the store's {self._reader_count} readers",
                 hint="other queries take long; narrow them",
             ) from None
         try:
             yield reader
+        except ClickHouseError:
+            # chDB keeps what a failed query had begun to answer, and puts it in front of this client's next answer.
+            reader.close()
+            if not self._closed:
+                reader = self._open_reader()
+            raise
         finally:
             self._readers.put(reader)
+
+
+def _client(path: Path, database: str | None, settings: Mapping[str, object]) -> Client:
+    return clickhouse_connect.get_client(
+        interface="chdb", path=str(path / "chdb"), database=database, settings=dict(settings), chdb_options=_ENGINE
+    )
 
 
 def _rows(client: Client, sql: str) -> Sequence[Sequence[object]]:

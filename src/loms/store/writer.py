@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 15.0
+_FUTURE_MS = 600_000
+"""How far ahead of this machine's clock a sample may lie."""
 
 
 class Inserter(Protocol):
@@ -57,6 +59,7 @@ class Writer:
         self._flush_seconds = flush_seconds
         self._flush_rows = flush_rows
         self._queue_rows = queue_rows
+        self._retention_ms = round(database.retention_seconds * 1000)
         self._register = SeriesRegister(database.retention_seconds, clock.now_ms())
         self._queue: deque[SampleBatch] = deque()
         self._rows = 0
@@ -116,13 +119,16 @@ class Writer:
                     return
                 series, batches = self._register.take(), self._take()
                 self._overflowed = False
+            rows, written = sum(map(len, batches)), False
             with guard("store.writer"):
-                series = self._write(series, batches)
+                series, written = self._write(series, batches)
+            if not written:
+                selfmetrics.samples_dropped.labels("insert_failed").inc(rows)
             with self._wake:
                 if not self._closing:
                     self._register.add(series)
                 self._settled += len(batches)
-                self._rows -= sum(map(len, batches))
+                self._rows -= rows
                 selfmetrics.write_queue.set(self._rows)
                 self._wake.notify_all()
 
@@ -135,8 +141,8 @@ class Writer:
             rows += len(batches[-1])
         return batches
 
-    def _write(self, series: tuple[Series, ...], batches: Sequence[SampleBatch]) -> tuple[Series, ...]:
-        """Write or give up; returns the series whose rows are still missing."""
+    def _write(self, series: tuple[Series, ...], batches: Sequence[SampleBatch]) -> tuple[tuple[Series, ...], bool]:
+        """Write or give up; returns the series whose rows are still missing, and whether the samples are there."""
         rows = sum(map(len, batches))
         pause = _FIRST_PAUSE_SECONDS
         while True:
@@ -148,13 +154,13 @@ class Writer:
                     self._insert_samples(batches)
             except LomsError as error:
                 selfmetrics.write_failures.inc()
-                if not last_try and self._worth_another_try(pause):
-                    _log.warning("%d samples wait: %s", rows, error)
-                    pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-                    continue
-                _log.error("%d samples are lost: %s", rows, error)
-                selfmetrics.samples_dropped.labels("insert_failed").inc(rows)
-            return series
+                if last_try or not self._worth_another_try(pause):
+                    _log.error("%d samples are lost: %s", rows, error)
+                    return series, False
+                _log.warning("%d samples wait: %s", rows, error)
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            else:
+                return series, True
 
     def _insert_series(self, series: tuple[Series, ...]) -> None:
         if series:
@@ -164,18 +170,25 @@ class Writer:
             selfmetrics.series_written.inc(len(series))
 
     def _insert_samples(self, batches: Sequence[SampleBatch]) -> None:
-        """One insert, unsorted: the engine's sort costs no more than one here would."""
+        """One insert, unsorted: the engine's sort costs no more than one here would.
+
+        A sample older than the retention or more than ten minutes ahead would make a part of its own for a day that
+        is gone or not yet come, or be no date at all: it is dropped (``out_of_bounds``).
+        """
         if not any(map(len, batches)):
             return
         ids = np.concatenate([batch.series_ids for batch in batches])
-        columns: dict[str, Any] = {
-            "series_id": ids,
-            "ts": np.concatenate([batch.timestamps_ms for batch in batches]).view("datetime64[ms]"),
-            "value": np.concatenate([batch.values for batch in batches]),
-        }
+        times = np.concatenate([batch.timestamps_ms for batch in batches])
+        values = np.concatenate([batch.values for batch in batches])
+        now_ms = self._clock.now_ms()
+        kept = (times >= now_ms - self._retention_ms) & (times <= now_ms + _FUTURE_MS)
+        if not kept.all():
+            selfmetrics.samples_dropped.labels("out_of_bounds").inc(len(times) - int(kept.sum()))
+            ids, times, values = ids[kept], times[kept], values[kept]
+        columns: dict[str, Any] = {"series_id": ids, "ts": times.view("datetime64[ms]"), "value": values}
         self._database.insert_arrow("samples", pa.table(columns))
         selfmetrics.samples_written.inc(len(ids))
-        living = self._register.observe(ids, self._clock.now_ms())
+        living = self._register.observe(ids, now_ms)
         if living:
             with self._wake:
                 self._register.add(living)

@@ -54,20 +54,23 @@ class Page:
     """The page in the browser: open it, wait for it, read it."""
 
     def __init__(self, driver: webdriver.Chrome, url: str) -> None:
-        self.driver = driver
+        self.driver: Any = driver  # selenium's own annotations are incomplete
         self.url = url
         self.expected_errors: tuple[str, ...] = ()
         """Parts of console messages that this test provokes."""
 
     def open(self, route: str = "#/", width: int = 1280, height: int = 900, scheme: str = "light") -> None:
         """A fresh load of ``route``; ``scheme`` is what the operating system prefers."""
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        self.resize(width, height)
         media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
         self.driver.get("about:blank")
         self.driver.get(self.url + route)
         self.until(lambda: self.all("main > *") and "loading…" not in self.text("main"))
+
+    def resize(self, width: int, height: int) -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
     def until(self, condition: Callable[[], Any]) -> Any:
         """Wait until ``condition`` gives something true, and return it."""
@@ -102,17 +105,22 @@ class Page:
         return [m for m in entries if not any(part in m for part in self.expected_errors)]
 
 
-@pytest.fixture(scope="session")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not chromedriver:
-        pytest.skip("needs chromium and chromedriver (Debian: chromium, chromium-driver)")
+def chromium(profile: Path) -> webdriver.Chrome:
+    """A headless browser in Berlin, with a profile of its own."""
     options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+    options.binary_location = str(shutil.which("chromium"))
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    chrome = webdriver.Chrome(options=options, service=Service(chromedriver, env={**os.environ, "TZ": "Europe/Berlin"}))
+    berlin = {**os.environ, "TZ": "Europe/Berlin"}
+    return webdriver.Chrome(options=options, service=Service(str(shutil.which("chromedriver")), env=berlin))
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    if not shutil.which("chromium") or not shutil.which("chromedriver"):
+        pytest.skip("needs chromium and chromedriver (Debian: chromium, chromium-driver)")
+    chrome = chromium(tmp_path_factory.mktemp("chromium"))
     yield chrome
     chrome.quit()
 
@@ -127,7 +135,7 @@ def page(driver: webdriver.Chrome, api: Any) -> Iterator[Page]:
     """The page over ``api``. Afterwards the browser's console must hold no unexpected error."""
     server = fake_api.FakeServer(api)
     page = Page(driver, server.url)
-    driver.get_log("browser")
+    page.errors()
     yield page
     errors = page.errors()
     driver.get("about:blank")

@@ -65,7 +65,7 @@ SIGNALS = {
     "prefill_duration": Signal(0.055, 0.2),
     "decode_duration": Signal(2.2, 0.1),
     "prefix_cache_hit": Signal(0.71, 0.05, most=1.0),
-    "preempted": Signal(0.004, 1.0, slow=1.0),
+    "preempted": Signal(0.4, 1.0, slow=1.0),
 }
 QUANTILES = {"0.5": 0.8, "0.9": 1.9, "0.99": 4.2}
 
@@ -92,6 +92,7 @@ class FakeApi:
     def __post_init__(self) -> None:
         start = self.now_ms()
         self.stalled_ms = start - 252_000
+        self.frozen_kv = self.value("kv_cache_utilization", STALLED, self.stalled_ms, 1.0)
         self.slow_ms = start - 3 * 3600_000 - 420_000
         for n, zone in enumerate(("eu-1a", "eu-1a", "eu-1b", "eu-1b")):
             self.engines.append(engine(f"127.0.0.1:{9101 + n}", zone))
@@ -139,7 +140,7 @@ class FakeApi:
                     ),
                     evidence("8 requests run", f"llm_engine_requests_running{{{where}}}", 8.0, "requests"),
                     evidence("23 requests wait", f"llm_engine_requests_waiting{{{where}}}", 23.0, "requests"),
-                    evidence("use of the KV cache stands still", f"{KV}{{{where}}}", 0.583, "ratio"),
+                    evidence("use of the KV cache stands still", f"{KV}{{{where}}}", self.frozen_kv, "ratio"),
                     evidence("/health answers 200 all the while", "", None, ""),
                 ],
             ),
@@ -380,7 +381,7 @@ class FakeServer:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_port}/"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -37,7 +38,8 @@ def test_the_javascript_unit_tests_pass(node: str) -> None:
     files = sorted(map(str, (ROOT / "tests" / "web").glob("*.test.mjs")))
     done = subprocess.run([node, "--test", *files], capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert int(re.search(r"^# pass (\d+)", done.stdout, re.M)[1]) > 40
+    (passed,) = re.findall(r"^# pass (\d+)", done.stdout, re.M)
+    assert int(passed) > 40
 
 
 def test_every_expression_is_promql_over_canonical_names(node: str) -> None:
@@ -53,3 +55,11 @@ def test_every_expression_is_promql_over_canonical_names(node: str) -> None:
             promql_parser.parse(expr)
             for name in re.findall(r"\b(?:gen_ai|llm_engine)_\w+", expr):
                 assert re.sub(r"_(bucket|sum|count)$", "", name) in families, expr
+
+
+def test_vendored_files_are_as_published() -> None:
+    vendor = ROOT / "web" / "vendor"
+    told = dict(re.findall(r"^([0-9a-f]{64})  (\S+)$", (vendor / "README.md").read_text(), re.M))
+    there = [file for file in vendor.glob("*/*") if file.suffix in (".js", ".css")]
+    assert {hashlib.sha256(file.read_bytes()).hexdigest(): str(file.relative_to(vendor)) for file in there} == told
+    assert all((file.parent / "LICENSE").is_file() for file in there)

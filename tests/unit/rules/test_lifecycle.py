@@ -31,9 +31,7 @@ def test_without_for_an_alert_fires_at_once() -> None:
 
 def test_pending_then_firing_then_resolved() -> None:
     lifecycle = Lifecycle(Rule("R", for_ms=10_000))
-    told = []
-    for at in range(0, 15_000, 5000):
-        told.append((lifecycle.step(seen(A, value=at), at), states(lifecycle)))
+    told = [(lifecycle.step(seen(A, value=at), at), states(lifecycle)) for at in range(0, 15_000, 5000)]
     assert told == [([], ["pending"]), ([], ["pending"]), ([], ["firing"])]
     (firing,) = lifecycle.alerts
     assert (firing.active_at_ms, firing.fired_at_ms, firing.value) == (0, 10_000, 10_000)

@@ -13,5 +13,5 @@ from loms.store.database import Database
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    with Database.open(tmp_path / "store", 15 * 86_400, SystemClock()) as opened:
+    with Database.open(tmp_path / "store", 1e9, SystemClock()) as opened:
         yield opened

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -24,34 +26,65 @@ def insert(database: Database, ids: list[int], times: list[int], values: list[fl
     database.insert_arrow("samples", pa.table(columns))
 
 
+@contextmanager
+def slow_query(database: Database) -> Iterator[threading.Thread]:
+    """A query that runs in a thread for as long as the body does."""
+    errors: list[StoreError] = []
+
+    def run() -> None:
+        try:
+            database.query_columns(SLOW, settings={"max_execution_time": 60, "max_threads": 1})
+        except StoreError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    yield thread
+    while thread.is_alive():
+        database.command("KILL QUERY WHERE query LIKE '%sipHash64%' AND query_kind = 'Select' SYNC")
+        thread.join(0.1)
+    assert "cancelled" in errors[0].message
+
+
 def test_a_query_waits_for_a_free_reader_only_so_long(tmp_path: Path) -> None:
-    with Database.open(tmp_path, 1e9, SystemClock(), readers=1, query_timeout_seconds=1) as database:
-        slow = threading.Thread(target=expect_timeout, args=(database, 6))
-        slow.start()
-        refusals = []
-        while slow.is_alive():
-            try:
-                database.query_columns("SELECT 1")
-            except QueryTimeoutError as error:
-                refusals.append(error.message)
-        slow.join()
-    assert set(refusals) == {"the query waited 1 s for one of the store's 1 readers"}
+    with Database.open(tmp_path, 1e9, SystemClock(), readers=1, query_timeout_seconds=0.5) as database:
+        with slow_query(database) as slow:
+            refusal = ""
+            while slow.is_alive() and not refusal:
+                try:
+                    database.query_columns("SELECT 1")
+                except QueryTimeoutError as error:
+                    refusal = error.message
+        assert refusal == "the query waited 0.5 s for one of the store's 1 readers"
+        assert database.query_columns("SELECT 1 AS one")["one"].to_pylist() == [1]
 
 
 def test_a_slow_query_holds_up_neither_other_readers_nor_the_writer(database: Database) -> None:
-    slow = threading.Thread(target=expect_timeout, args=(database, 1))
-    slow.start()
-    done = 0
-    while slow.is_alive():
-        insert(database, [1], [database_now()], [float(done)])
-        done += 1
-        assert database.query_columns("SELECT count() AS n FROM samples")["n"].to_pylist() == [done]
-    assert done > 1
+    with slow_query(database) as slow:
+        for count in range(1, 6):
+            insert(database, [1], [database_now()], [0.0])
+            assert database.query_columns("SELECT count() AS n FROM samples")["n"].to_pylist() == [count]
+        assert slow.is_alive()
 
 
-def expect_timeout(database: Database, seconds: int) -> None:
-    with pytest.raises(QueryTimeoutError):
-        database.query_columns(SLOW, settings={"max_execution_time": seconds, "max_threads": 1})
+def test_closing_ends_a_running_query(tmp_path: Path) -> None:
+    database = Database.open(tmp_path, 1e9, SystemClock(), readers=1)
+    began, ended = threading.Event(), []
+
+    def run() -> None:
+        began.set()
+        try:
+            database.query_columns(SLOW, settings={"max_execution_time": 250, "max_threads": 1})
+        except StoreError as error:
+            ended.append(error.message)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    began.wait()
+    database.close()
+    thread.join()
+    assert len(ended) == 1
+    Database.open(tmp_path, 1e9, SystemClock()).close()
 
 
 def database_now() -> int:

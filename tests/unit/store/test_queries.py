@@ -15,9 +15,11 @@ SLOW = "SELECT sum(sipHash64(number)) AS s FROM numbers(1000000000000)"
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    """For tests that only read; each query within ten seconds and 100 MB."""
+    """For tests that only read; one reader for all of them, each query within ten seconds and 100 MB."""
     path = tmp_path_factory.mktemp("shared")
-    with Database.open(path, 1e9, SystemClock(), query_timeout_seconds=10, query_memory_bytes=10**8) as opened:
+    with Database.open(
+        path, 1e9, SystemClock(), readers=1, query_timeout_seconds=10, query_memory_bytes=10**8
+    ) as opened:
         yield opened
 
 
@@ -66,28 +68,38 @@ def test_many_parameters_fit_into_one_query(shared: Database) -> None:
     )["n"].to_pylist() == [100_000]
 
 
-def test_a_query_ends_at_its_time_limit(shared: Database) -> None:
-    with pytest.raises(QueryTimeoutError, match="Timeout exceeded"):
-        shared.query_columns(SLOW, settings={"max_execution_time": 0.2})
-
-
-def test_a_query_ends_at_its_memory_limit(shared: Database) -> None:
-    with pytest.raises(QueryLimitError, match="memory limit exceeded"):
-        shared.query_columns("SELECT groupArray(number) AS a FROM numbers(100000000)")
-
-
-def test_a_query_ends_at_a_limit_of_rows(shared: Database) -> None:
-    with pytest.raises(QueryLimitError):
-        shared.query_columns("SELECT number FROM numbers(100000)", settings={"max_result_rows": 1000})
-
-
-@pytest.mark.parametrize("sql", ["SELEC 1", "SELECT nothing FROM samples", "SELECT 1 FROM nowhere"])
-def test_a_wrong_query_is_one_line(shared: Database, sql: str) -> None:
-    with pytest.raises(StoreError) as failed:
-        shared.query_columns(sql)
-    assert failed.value.message.startswith("the store cannot answer: ")
-    assert "\n" not in failed.value.message
-    assert shared.query_columns("SELECT 1 AS one")["one"].to_pylist() == [1], "the reader goes on working"
+@pytest.mark.parametrize(
+    ("sql", "settings", "error", "message"),
+    [
+        pytest.param(SLOW, {"max_execution_time": 0.2}, QueryTimeoutError, "Timeout exceeded", id="time"),
+        pytest.param(
+            "SELECT groupArray(number) AS a FROM numbers(100000000)", {}, QueryLimitError, "memory limit", id="memory"
+        ),
+        pytest.param(
+            "SELECT number FROM numbers(300000)", {"max_result_rows": 200_000}, QueryLimitError, "rows", id="rows"
+        ),
+        pytest.param("SELEC 1", {}, StoreError, "Syntax error", id="syntax"),
+        pytest.param("SELECT nothing FROM samples", {}, StoreError, "nothing", id="column"),
+        pytest.param("SELECT 1 FROM nowhere", {}, StoreError, "nowhere", id="table"),
+        pytest.param(
+            "SELECT number, throwIf(number = 200000, 'ouch') AS t FROM numbers(300000)",
+            {},
+            StoreError,
+            "ouch",
+            id="late",
+        ),
+    ],
+)
+def test_a_failed_query_is_one_line_and_leaves_nothing_in_the_next_answer(
+    shared: Database, sql: str, settings: dict[str, float], error: type[StoreError], message: str
+) -> None:
+    """chDB alone gives the next query of the same client the beginning of the failed one's answer as well."""
+    for _ in range(3):
+        with pytest.raises(error, match=rf"^the store cannot answer: .*{message}.*$") as failed:
+            shared.query_columns(sql, settings=settings)
+        assert type(failed.value) is error
+        columns = shared.query_columns("SELECT 1 AS one, 'two' AS two")
+        assert {name: column.to_pylist() for name, column in columns.items()} == {"one": [1], "two": ["two"]}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,94 @@
+"""Whatever is typed, the parser answers with a tree or one `QueryError`."""
+
+from __future__ import annotations
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from loms.core.errors import QueryError
+from loms.promql.parse import parse
+
+WORDS = [
+    "sum",
+    "by",
+    "without",
+    "(",
+    ")",
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    "=",
+    "!=",
+    "=~",
+    "!~",
+    ">",
+    "<",
+    "==",
+    "+",
+    "-",
+    "*",
+    "/",
+    "%",
+    "^",
+    "and",
+    "or",
+    "unless",
+    "on",
+    "ignoring",
+    "group_left",
+    "bool",
+    "offset",
+    "@\n",
+    "",
+    "",
+    "",
+    "start()",
+    "end()",
+    "rate",
+    "up",
+    "vllm:x",
+    '"a"',
+    "'b'",
+    "`c\\d`",
+    "5m",
+    "1h30m",
+    "0",
+    "1.5",
+    "1e3",
+    "-1",
+    "NaN",
+    "Inf",
+    "0x1f",
+    "#",
+    "\n",
+    "time()",
+    "topk",
+    "quantile",
+    "1ms",
+    ":",
+    "\\",
+    "é",
+]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.one_of(st.text(max_size=40), st.lists(st.sampled_from(WORDS), max_size=14).map(" ".join)))
+@example("(" * 100_000)
+@example("x" + "+x" * 100_000)
+@example("-" * 100_000 + "x")
+@example("(" * 1_000 + "x" + ")" * 1_000)
+@example("x @ -1")
+@example("x @ 1e30")
+@example("x @ 99999999999999")
+@example("x[5m:1m] offset 99999999999999y")
+@example("\ud800")
+def test_parse_answers_or_refuses(text: str) -> None:
+    try:
+        parse(text)
+    except QueryError as error:
+        said = error.kind, error.message.partition(":")[0]
+    else:
+        said = "bad_data", "parse error"
+    assert said == ("bad_data", "parse error")

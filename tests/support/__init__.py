@@ -1,0 +1,1 @@
+"""What tests of several folders share. The folder ``tests`` is on the path (``pythonpath`` in pyproject.toml)."""

@@ -1,0 +1,107 @@
+"""Prometheus's API over an in-memory source; expected bodies are Prometheus's own for the same data and requests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from loms.core.clock import ManualClock
+from loms.core.model import labels_of
+from loms.promql.engine import Engine
+from loms.promql.memory import MemorySource
+from loms.server.prometheus import router
+
+
+@pytest.fixture
+def client() -> TestClient:
+    source = MemorySource()
+    times = np.arange(1_000_000, 1_060_001, 15_000, dtype=np.int64)
+    for instance, factor in (("a:1", 1.0), ("b:2", 2.0)):
+        labels = labels_of({"__name__": "m_total", "instance": instance})
+        source.add(labels, times, factor * np.arange(5, dtype=np.float64))
+    source.add(labels_of({"__name__": "odd"}), times[:1], np.array([np.inf]))
+    app = FastAPI()
+    clock = ManualClock(now_ms=1_060_000)
+    app.include_router(router(Engine(source, clock=clock), clock))
+    return TestClient(app)
+
+
+def test_an_instant_query(client: TestClient) -> None:
+    body = client.get("/api/v1/query", params={"query": 'm_total{instance="b:2"}', "time": "1030"}).json()
+    assert body == {
+        "status": "success",
+        "data": {
+            "resultType": "vector",
+            "result": [{"metric": {"__name__": "m_total", "instance": "b:2"}, "value": [1030, "4"]}],
+        },
+    }
+
+
+def test_now_is_the_default_time(client: TestClient) -> None:
+    assert client.get("/api/v1/query", params={"query": "time()"}).json()["data"] == {
+        "resultType": "scalar",
+        "result": [1060, "1060"],
+    }
+
+
+def test_a_posted_range_query(client: TestClient) -> None:
+    form = {"query": "sum(m_total)", "start": "1000", "end": "1970-01-01T00:17:10Z", "step": "15s"}
+    assert client.post("/api/v1/query_range", data=form).json()["data"] == {
+        "resultType": "matrix",
+        "result": [{"metric": {}, "values": [[1000, "0"], [1015, "3"], [1030, "6"]]}],
+    }
+
+
+def test_strings_and_infinities(client: TestClient) -> None:
+    assert client.get("/api/v1/query", params={"query": '"x"'}).json()["data"]["result"] == [1060, "x"]
+    body = client.get("/api/v1/query", params={"query": "odd", "time": "1000.25"}).json()
+    assert body["data"]["result"][0]["value"] == [1000.25, "+Inf"]
+
+
+def test_series_labels_and_values(client: TestClient) -> None:
+    span = {"start": "0", "end": "2000"}
+    series = client.get("/api/v1/series", params={"match[]": "m_total", **span}).json()["data"]
+    assert series == [{"__name__": "m_total", "instance": i} for i in ("a:1", "b:2")]
+    assert client.get("/api/v1/labels", params=span).json()["data"] == ["__name__", "instance"]
+    assert client.get("/api/v1/label/instance/values", params=span).json()["data"] == ["a:1", "b:2"]
+    assert client.get("/api/v1/label/__name__/values", params=span).json()["data"] == ["m_total", "odd"]
+    only_odd = {"match[]": "odd", **span}
+    assert client.get("/api/v1/labels", params=only_odd).json()["data"] == ["__name__"]
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters", "status", "kind", "text"),
+    [
+        ("query", {"query": "m_total +"}, 400, "bad_data", "parse error"),
+        ("query", {}, 400, "bad_data", 'invalid parameter "query"'),
+        ("query", {"query": "m_total", "time": "noon"}, 400, "bad_data", 'invalid parameter "time"'),
+        ("query", {"query": "m_total + on() m_total"}, 422, "execution", "many-to-many"),
+        ("query_range", {"query": "m_total", "start": "1", "end": "2", "step": "0"}, 400, "bad_data", "step"),
+        ("query_range", {"query": "m_total", "start": "2", "end": "1", "step": "1"}, 400, "bad_data", "end timestamp"),
+        (
+            "query_range",
+            {"query": "m_total", "start": "0", "end": "1e6", "step": "1"},
+            400,
+            "bad_data",
+            "11,000 points",
+        ),
+        (
+            "query_range",
+            {"query": "m_total[1m]", "start": "1", "end": "2", "step": "1"},
+            400,
+            "bad_data",
+            "range vector",
+        ),
+        ("series", {}, 400, "bad_data", "no match[] parameter provided"),
+        ("series", {"match[]": "{"}, 400, "bad_data", "parse error"),
+    ],
+)
+def test_errors_are_prometheus_errors(
+    client: TestClient, path: str, parameters: dict[str, str], status: int, kind: str, text: str
+) -> None:
+    answer = client.get(f"/api/v1/{path}", params=parameters)
+    body = answer.json()
+    assert (answer.status_code, body["status"], body["errorType"]) == (status, "error", kind)
+    assert text in body["error"]
