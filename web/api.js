@@ -49,7 +49,7 @@ function compareClocks(response) {
  * @returns {Promise<any>}
  */
 export async function get(path, params = {}, signal) {
-  const url = new URL("/" + path, location.origin);
+  const url = new URL(path, document.baseURI);
   url.search = new URLSearchParams(params).toString();
   const timeout = AbortSignal.timeout(TIMEOUT_MS);
   let response;
@@ -84,7 +84,8 @@ export async function queryRange(expr, fromMs, toMs, stepMs, signal) {
 /**
  * What every view needs: engines, incidents, targets.
  * @param {AbortSignal} signal
- * @returns {Promise<{engines: Engine[], open: Incident[], resolved: Incident[], targets: Target[]}>}
+ * @returns {Promise<{engines: Engine[], open: Incident[], resolved: Incident[], targets: Target[], problems: string[]}>}
+ *   `problems`: what the search for targets could not read
  */
 export async function loadFleet(signal) {
   const [engines, open, resolved, targets] = await Promise.all([
@@ -93,5 +94,5 @@ export async function loadFleet(signal) {
     get("api/incidents", { state: "resolved", limit: "50" }, signal),
     get("api/targets", {}, signal),
   ]);
-  return { engines, open: open.incidents, resolved: resolved.incidents, targets: targets.targets };
+  return { engines, open: open.incidents, resolved: resolved.incidents, targets: targets.targets, problems: targets.problems };
 }

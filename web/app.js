@@ -4,7 +4,7 @@ import { get, loadFleet } from "./api.js";
 import { formatRecent, formatSpan } from "./format.js";
 import { useNow, usePoll, useRoute } from "./hooks.js";
 import { newsOf } from "./incidents.js";
-import { Header } from "./parts/header.js";
+import { Footer, Header } from "./parts/header.js";
 import { href } from "./route.js";
 import { html, render, useEffect, useRef, useState } from "./vendor/htm/standalone.module.js";
 import { EngineView } from "./views/engine.js";
@@ -36,10 +36,7 @@ function App() {
     <main id="main" tabindex="-1" class=${error ? "stale" : ""}>
       <${View} route=${route} fleet=${fleet} status=${status.data} />
     </main>
-    <footer>
-      LOMS ${status.data?.version} ${status.data?.uptime_seconds !== undefined && `· up ${formatSpan(status.data.uptime_seconds * 1000)}`} · times in
-      ${" "}${Intl.DateTimeFormat().resolvedOptions().timeZone}
-    </footer>
+    <${Footer} status=${status.data} />
   `;
 }
 

@@ -31,6 +31,12 @@ export function leadAlert(incident) {
   return [...incident.alerts].sort(order)[0];
 }
 
+/** What the lead alert says beyond the title, the shortest view first: summary, what was found, description. @param {Incident} incident */
+export function sayingsOf(incident) {
+  const { summary, finding, description } = leadAlert(incident)?.annotations ?? {};
+  return [...new Set([summary, finding, description])].filter((text) => text && text !== incident.title);
+}
+
 /** The engines an incident is about. @param {Incident} incident @returns {string[]} */
 export function instancesOf(incident) {
   const named = [incident.group.instance, ...incident.alerts.map((a) => a.labels.instance)];

@@ -10,13 +10,15 @@ import { boundsOf, spanOf } from "./ranges.js";
 /** @typedef {{window: SeriesWindow, errors: Map<string, string>, ready: boolean}} SeriesState */
 
 /**
- * Poll `queries` over `range`: live ranges as often as the step allows, fixed ones once.
+ * Poll `queries` over `range`: while it moves on as often as the step allows, a past one once. Nothing
+ * is asked of the future, for which PromQL would repeat the present.
  * @param {Query[]} queries @param {Range} range @param {number} stepMs @param {number} [fastestMs]
  * @returns {SeriesState}
  */
 export function useSeries(queries, range, stepMs, fastestMs = 5000) {
   const live = !("fromMs" in range);
-  const period = live ? Math.min(60_000, Math.max(fastestMs, stepMs)) : null;
+  const moving = live || range.toMs > now();
+  const period = moving ? Math.min(60_000, Math.max(fastestMs, stepMs)) : null;
   const inputs = [queries.map((q) => q.expr).join("\n"), spanOf(range), live ? 0 : range.fromMs, stepMs];
   const identity = JSON.stringify(inputs);
   const { data } = usePoll(loader(queries, range, stepMs), period, inputs);
@@ -30,7 +32,7 @@ export function useSeries(queries, range, stepMs, fastestMs = 5000) {
     let window;
     return async (/** @type {AbortSignal} */ signal) => {
       window ??= new SeriesWindow(spanOf(over), step);
-      const plan = window.plan(boundsOf(over, now())[1]);
+      const plan = window.plan(Math.min(boundsOf(over, now())[1], now()));
       const settled = await Promise.allSettled(
         wanted.map((q) => queryRange(q.expr, plan.startMs, plan.endMs, step, signal)),
       );

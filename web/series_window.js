@@ -64,6 +64,20 @@ export class SeriesWindow {
     if ([...answers.values()].every((rows) => rows !== null)) this.completeMs = endMs;
   }
 
+  /** The same without the stretch at its start in which nothing has a value yet, but of at least `least` points. @param {number} least */
+  trimmed(least) {
+    const all = [...this.lines.values()].flatMap((lines) => [...lines.values()]);
+    const first = Math.min(...all.map(({ values }) => values.findIndex((v) => v !== null)).filter((i) => i >= 0));
+    const from = Math.max(0, Math.min(first, this.times.length - least));
+    const part = new SeriesWindow(this.spanMs, this.stepMs);
+    part.times = this.times.slice(from);
+    for (const [key, lines] of this.lines) {
+      const cut = [...lines].map(([name, { labels, values }]) => [name, { labels, values: values.slice(from) }]);
+      part.lines.set(key, new Map(/** @type {[string, Line][]} */ (cut)));
+    }
+    return part;
+  }
+
   /** All series of a query. @param {string} key @returns {Line[]} */
   all(key) {
     return [...(this.lines.get(key)?.values() ?? [])];

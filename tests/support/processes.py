@@ -151,7 +151,7 @@ class Receiver:
                 self.send_response(200)
                 self.end_headers()
 
-            def log_message(self, format: str, *args: object) -> None:
+            def log_message(self, *_: object) -> None:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -165,11 +165,11 @@ class Receiver:
         self._server.shutdown()
         self._server.server_close()
 
-    def alerts(self, alertname: str, status: str) -> list[dict[str, Any]]:
-        """Alerts of this name and status, in the order in which they came."""
+    def alerts(self, status: str, instance: str) -> list[dict[str, Any]]:
+        """Alerts of this status about an instance, in the order in which they came."""
         return [
             alert
             for payload in self.payloads
             for alert in payload["alerts"]
-            if alert["labels"]["alertname"] == alertname and alert["status"] == status
+            if alert["status"] == status and alert["labels"].get("instance") == instance
         ]

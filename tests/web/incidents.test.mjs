@@ -48,6 +48,13 @@ test("the lead alert fires, is worst, came first", () => {
   assert.equal(lead(), undefined);
 });
 
+test("what the alert says, without repeating the title", () => {
+  const annotations = { summary: "T", finding: "F", description: "D", next_step: "N" };
+  assert.deepEqual(m.sayingsOf(incident({ alerts: [alert({ annotations })] })), ["F", "D"]);
+  assert.deepEqual(m.sayingsOf(incident({ alerts: [alert({ annotations: { summary: "S", description: "S" } })] })), ["S"]);
+  assert.deepEqual(m.sayingsOf(incident({ alerts: [] })), []);
+});
+
 test("an incident's engines, once each", () => {
   const alerts = [alert(), alert({ labels: {} }), alert({ labels: { instance: "b:1" } })];
   assert.deepEqual(m.instancesOf(incident({ group: { instance: "a:1" }, alerts })), ["a:1", "b:1"]);
@@ -98,5 +105,6 @@ test("engines in trouble first, the others by name and not by state", () => {
 
 test("only web links are followed", () => {
   assert.equal(m.safeUrl("https://x/y"), "https://x/y");
-  for (const url of ["javascript:alert(1)", " https://x", "data:text/html,x", "", undefined]) assert.equal(m.safeUrl(url), "");
+  const unsafe = ["javascript:alert(1)", "javascript://x%0Aalert(1)", " https://x", "data:text/html,x", "", undefined];
+  for (const url of unsafe) assert.equal(m.safeUrl(url), "");
 });

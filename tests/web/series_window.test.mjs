@@ -63,6 +63,18 @@ test("a failed query keeps what it had and is asked again for all it missed", ()
   assert.ok(window.of("p", "a").every((v) => v !== null));
 });
 
+test("trimmed, it begins with the first value of any series, and keeps some points", () => {
+  const window = new SeriesWindow(60_000, 10_000);
+  const late = row(970, 1000, 10, (t) => t, { instance: "b" });
+  window.merge(window.plan(1_000_000), new Map([["q", [row(980, 1000, 10)]], ["p", [late]]]));
+  const part = window.trimmed(2);
+  assert.deepEqual(part.times, [970, 980, 990, 1000]);
+  assert.deepEqual(part.of("q", "a"), [null, 980, 990, 1000]);
+  assert.deepEqual(part.of("p", "b"), [970, 980, 990, 1000]);
+  assert.equal(window.trimmed(6).times.length, 6);
+  assert.equal(new SeriesWindow(60_000, 10_000).trimmed(6).times.length, 0);
+});
+
 test("series are told apart by all their labels", () => {
   const window = new SeriesWindow(20_000, 10_000);
   const plan = window.plan(1_000_000);

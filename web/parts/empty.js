@@ -12,8 +12,8 @@ const SNIPPET = `scrape:
       targets: ["gpu-1:8000", "gpu-2:8000"]
       deployment_zone: eu-1`;
 
-/** @param {{targets: Target[], status: any}} props */
-export function EmptyFleet({ targets, status }) {
+/** @param {{targets: Target[], problems: string[], status: any}} props */
+export function EmptyFleet({ targets, problems, status }) {
   const { host = "this machine", ports = [] } = status?.discovery ?? {};
   return html`<section class="empty" aria-labelledby="empty-title">
     <h2 id="empty-title">No engine yet</h2>
@@ -28,18 +28,22 @@ export function EmptyFleet({ targets, status }) {
       vLLM serves <code>/metrics</code> by default; llama.cpp's server wants <code>--metrics</code>. To see LOMS with engines right now:${" "}
       <code>loms demo</code>.
     </p>
-    <${SilentTargets} targets=${targets} engines=${[]} />
+    <${SilentTargets} targets=${targets} problems=${problems} engines=${[]} />
   </section>`;
 }
 
-/** Targets that are configured or were found, but are down or not (yet) known as an engine. @param {{targets: Target[], engines: any[]}} props */
-export function SilentTargets({ targets, engines }) {
+/**
+ * Targets that are down and not (yet) known as an engine, and what keeps others from being found.
+ * @param {{targets: Target[], problems: string[], engines: any[]}} props
+ */
+export function SilentTargets({ targets, problems, engines }) {
   const known = new Set(engines.map((e) => e.instance));
   const silent = targets.filter((t) => t.health === "down" && !known.has(t.instance));
-  if (silent.length === 0) return null;
+  if (silent.length + problems.length === 0) return null;
   return html`<div class="silent">
-    <h3>${plural(silent.length, "target")} without an answer</h3>
+    ${silent.length > 0 && html`<h3>${plural(silent.length, "target")} without an answer</h3>`}
     <ul>
+      ${problems.map((problem) => html`<li>${problem}</li>`)}
       ${silent.map(
         (t) => html`<li>
           <span class="mono">${t.url}</span> <span class="quiet">${t.last_error}</span>

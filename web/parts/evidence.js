@@ -19,7 +19,8 @@ export function EvidenceList({ evidence, incident }) {
   const range = useIncidentRange(incident);
   const step = stepFor("spanMs" in range ? range.spanMs : range.toMs - range.fromMs, POINTS);
   const drawn = evidence.map((e, i) => ({ key: String(i), expr: e.expr })).filter((q) => q.expr);
-  const { window, ready } = useSeries(drawn, range, step, REFRESH_MS);
+  const { window: whole, ready } = useSeries(drawn, range, step, REFRESH_MS);
+  const window = whole.trimmed(POINTS / 3);
   return html`<ul class="evidence">
     ${evidence.map(({ text, value, unit }, i) => {
       const words = localTimes(text, now());
@@ -39,9 +40,9 @@ export function EvidenceList({ evidence, incident }) {
   </ul>`;
 }
 
-/** The value, unless the words say it already. @param {string} words @param {number | null} value @param {string} unit */
+/** The value, unless the words say it already or it is a bare number that says nothing. @param {string} words @param {number | null} value @param {string} unit */
 export function valueBeside(words, value, unit) {
-  const text = value === null ? "" : formatValue(value, unit);
+  const text = value === null || !unit ? "" : formatValue(value, unit);
   return words.includes(text.replace("\u00a0", " ")) ? "" : text;
 }
 

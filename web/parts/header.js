@@ -1,6 +1,6 @@
-/** The bar at the top: overall state, where to go, the time here and in UTC, whether LOMS answers. */
+/** The bar at the top: overall state, where to go, the time here and in UTC, whether LOMS answers. And the last line. */
 
-import { formatClock, formatSpan, plural, zoneName } from "../format.js";
+import { formatBytes, formatClock, formatNumber, formatSpan, plural, zoneName } from "../format.js";
 import { useNow } from "../hooks.js";
 import { byUrgency } from "../incidents.js";
 import { href } from "../route.js";
@@ -75,6 +75,23 @@ function ThemeButton() {
   return html`<button type="button" class="theme" onClick=${turn} title="colours: ${theme}" aria-label="Colours: ${theme}">
     <${Icon} name=${theme} />
   </button>`;
+}
+
+/** What LOMS says of itself: version, uptime, what it keeps, and what it had to drop. @param {{status: any}} props */
+export function Footer({ status }) {
+  const nowMs = useNow();
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const { version, started_ms: started, store, dropped_samples: dropped = {} } = status ?? {};
+  const parts = [
+    `LOMS ${version ?? ""}`,
+    started && `up ${formatSpan(nowMs - started)}`,
+    store && `${formatNumber(store.series)} series, ${formatNumber(store.samples)} samples, ${formatBytes(store.bytes_on_disk)}`,
+    ...Object.entries(dropped)
+      .filter(([, count]) => count > 0)
+      .map(([reason, count]) => `${formatNumber(count)} samples dropped: ${reason}`),
+    `times in ${zone}`,
+  ];
+  return html`<footer>${parts.filter(Boolean).join(" · ")}</footer>`;
 }
 
 /** @param {string} theme */

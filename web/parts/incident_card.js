@@ -1,12 +1,12 @@
 /** Incidents in lists: an open one with all that helps to act, others as one line. */
 
-import { beganAt, instancesOf, leadAlert } from "../incidents.js";
-import { now } from "../api.js";
-import { formatSpan, localTimes, plural } from "../format.js";
+import { beganAt, instancesOf, leadAlert, sayingsOf } from "../incidents.js";
+import { formatSpan, plural } from "../format.js";
 import { href } from "../route.js";
 import { html } from "../vendor/htm/standalone.module.js";
 import { EvidenceList } from "./evidence.js";
 import { SeverityPill } from "./pill.js";
+import { Prose } from "./prose.js";
 import { Ago, At, Lasting } from "./when.js";
 
 /** @typedef {import("../incidents.js").Incident} Incident */
@@ -14,7 +14,7 @@ import { Ago, At, Lasting } from "./when.js";
 /** @param {{incident: Incident}} props */
 export function IncidentCard({ incident }) {
   const lead = leadAlert(incident);
-  const { summary, next_step: nextStep } = lead?.annotations ?? {};
+  const nextStep = lead?.annotations.next_step;
   const since = beganAt(incident);
   return html`<article class="incident severity-${incident.severity}" data-id=${incident.id}>
     <header>
@@ -24,8 +24,8 @@ export function IncidentCard({ incident }) {
     </header>
     <div class="incident-body">
       <div>
-        ${summary && summary !== incident.title && html`<p>${localTimes(summary, now())}</p>`}
-        ${nextStep && html`<p class="next-step"><b>Next step</b> ${nextStep}</p>`}
+        ${sayingsOf(incident).slice(0, 2).map((text) => html`<p><${Prose} text=${text} /></p>`)}
+        ${nextStep && html`<p class="next-step"><b>Next step</b> <${Prose} text=${nextStep} /></p>`}
         <p class="links">
           <${EngineLinks} incident=${incident} />
           <a href=${href("incident", incident.id)}>timeline and evidence</a>

@@ -3,12 +3,13 @@
 import { get, now } from "../api.js";
 import { formatSpan, formatValue, localTimes, plural } from "../format.js";
 import { usePoll } from "../hooks.js";
-import { beganAt, instancesOf, leadAlert, safeUrl, spanOf, timelineOf } from "../incidents.js";
+import { beganAt, instancesOf, leadAlert, safeUrl, sayingsOf, spanOf, timelineOf } from "../incidents.js";
 import { Chart } from "../parts/chart.js";
 import { drawnUnit, useIncidentRange, valueBeside } from "../parts/evidence.js";
 import { Icon } from "../parts/icon.js";
 import { isCounter } from "../paths.js";
 import { SeverityPill } from "../parts/pill.js";
+import { Prose } from "../parts/prose.js";
 import { At, Lasting } from "../parts/when.js";
 import { rangeParams, stepFor } from "../ranges.js";
 import { href } from "../route.js";
@@ -17,7 +18,7 @@ import { labelText } from "../series_window.js";
 import { html } from "../vendor/htm/standalone.module.js";
 
 const POINTS = 300;
-const SHOWN = ["summary", "description", "next_step", "runbook_url"];
+const SHOWN = ["summary", "finding", "description", "next_step", "runbook_url"];
 
 /** @param {{id: string}} props */
 export function IncidentView({ id }) {
@@ -31,7 +32,6 @@ export function IncidentView({ id }) {
 function Incident({ incident }) {
   const { title, severity, resolved_at_ms: end, alerts } = incident;
   const since = beganAt(incident);
-  const lead = leadAlert(incident);
   const range = useIncidentRange(incident);
   const around = rangeParams("fromMs" in range ? range : { fromMs: now() - range.spanMs, toMs: now() });
   return html`
@@ -46,7 +46,7 @@ function Incident({ incident }) {
     </header>
     <div class="split">
       <section aria-label="What it means">
-        <${Annotations} annotations=${lead?.annotations ?? {}} title=${title} />
+        <${Annotations} incident=${incident} />
         ${instancesOf(incident).map(
           (name) => html`<p>Engine <a class="mono" href=${href("engine", name, around)}>${name}</a> at that time</p>`,
         )}
@@ -67,12 +67,12 @@ function Incident({ incident }) {
   `;
 }
 
-function Annotations({ annotations, title }) {
-  const { summary, description, next_step: nextStep, runbook_url: runbook } = annotations;
+/** @param {{incident: import("../incidents.js").Incident}} props */
+function Annotations({ incident }) {
+  const { next_step: nextStep, runbook_url: runbook } = leadAlert(incident)?.annotations ?? {};
   return html`
-    ${summary && summary !== title && html`<p class="lead">${localTimes(summary, now())}</p>`}
-    ${description && html`<p>${localTimes(description, now())}</p>`}
-    ${nextStep && html`<p class="next-step"><b>Next step</b> ${nextStep}</p>`}
+    ${sayingsOf(incident).map((text, i) => html`<p class=${i === 0 ? "lead" : ""}><${Prose} text=${text} /></p>`)}
+    ${nextStep && html`<p class="next-step"><b>Next step</b> <${Prose} text=${nextStep} /></p>`}
     ${safeUrl(runbook) && html`<p><a href=${safeUrl(runbook)} rel="noopener noreferrer" target="_blank">runbook</a></p>`}
   `;
 }

@@ -37,7 +37,7 @@ export function QueryView({ params }) {
   /** @param {AbortSignal} signal */
   async function load(signal) {
     const window = new SeriesWindow(spanOf(range), step);
-    const plan = window.plan(boundsOf(range, now())[1]);
+    const plan = window.plan(Math.min(boundsOf(range, now())[1], now()));
     if (expr) window.merge(plan, new Map([["", await queryRange(expr, plan.firstMs, plan.endMs, step, signal)]]));
     return { window, inputs: inputs.join() };
   }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -24,7 +24,6 @@ from loms.core.guard import guard
 from loms.core.model import Sink
 from loms.engines.engine import recognise
 from loms.engines.identity import keep_identified
-from loms.engines.plan import Plan
 from loms.engines.translate import Translator
 from loms.ingest.exposition import ExpositionReader, Limits
 
@@ -64,7 +63,6 @@ class Agent:
         self._own = [configured.own(config, own_port)] if own_port and config.scrape.own_metrics else []
         self._static = configured.static(config)
         self._translators: MutableMapping[Target, Translator] = WeakKeyDictionary()
-        self._last_known: dict[Target, EngineStatus] = {}
         self._pool: ScrapePool | None = None
         self._session: aiohttp.ClientSession | None = None
 
@@ -121,27 +119,27 @@ class Agent:
 
     def engines(self) -> list[EngineStatus]:
         """One row per target that is, or was at its last good scrape, a known engine."""
-        scrapers = self._pool.scrapers if self._pool else ()
-        for scraper in scrapers:
-            last = scraper.last
-            plan = last.plan if last else None
-            if isinstance(plan, Plan) and plan.engine:
-                labels = dict(self._translators[scraper.target].labels)
-                self._last_known[scraper.target] = EngineStatus(
-                    instance=scraper.target.instance,
-                    job=scraper.target.job,
+        rows = []
+        for scraper in self._pool.scrapers if self._pool else ():
+            plan, target = self._translators[scraper.target].newest, scraper.target
+            if plan is None or not plan.engine:
+                continue
+            labels = dict(plan.labels)
+            rows.append(
+                EngineStatus(
+                    instance=target.instance,
+                    job=target.job,
                     engine=plan.engine,
                     model=plan.model,
                     version=plan.version,
                     zone=labels.get("deployment_zone", ""),
                     simulated=labels.get("simulated") == "true",
-                    up=True,
+                    up=bool(scraper.last and scraper.last.ok),
                     unavailable=plan.unavailable,
                     unmapped=plan.unmapped,
                 )
-        known = {s.target: self._last_known[s.target] for s in scrapers if s.target in self._last_known}
-        self._last_known = known
-        return [replace(row, up=bool(s.last and s.last.ok)) for s in scrapers if (row := known.get(s.target))]
+            )
+        return rows
 
     def _files(self) -> list[Discovery]:
         return [

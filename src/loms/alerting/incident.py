@@ -45,8 +45,9 @@ def advanced(incident: Incident, firing: Mapping[str, Alert], ended: Mapping[str
     """The incident after an evaluation in which, of its group, ``firing`` fires (by fingerprint).
 
     An alert that is neither in ``firing`` nor in ``ended`` has ended too, without a word (its rule is gone). The
-    incident is resolved when no alert fires, and open again when one does. ``updated_at_ms`` moves when an alert comes,
-    ends or comes back, not when only its value does.
+    incident is resolved when no alert fires, and open again when one does. Its severity is the highest it has had, its
+    title that of an alert which brought it there, if possible of one that still fires. ``updated_at_ms`` moves when an
+    alert comes, ends or comes back, not when only its value does.
     """
     alerts = []
     for alert in incident.alerts:
@@ -58,12 +59,16 @@ def advanced(incident: Incident, firing: Mapping[str, Alert], ended: Mapping[str
     alerts += [alert for fingerprint, alert in firing.items() if fingerprint not in known]
     if _outline(alerts) == _outline(incident.alerts):
         return replace(incident, alerts=tuple(alerts))
-    worst = _worst(alerts)
-    worse = SEVERITIES.index(severity_of(worst)) > SEVERITIES.index(incident.severity)
+    title, severity = incident.title, incident.severity
+    if firing:
+        worst = _worst(list(firing.values()))
+        as_bad = SEVERITIES.index(severity_of(worst)) - SEVERITIES.index(severity)
+        if as_bad > 0 or (as_bad == 0 and title not in map(_title, firing.values())):
+            title, severity = _title(worst), severity_of(worst)
     return replace(
         incident,
-        title=_title(worst) if worse else incident.title,
-        severity=severity_of(worst) if worse else incident.severity,
+        title=title,
+        severity=severity,
         updated_at_ms=at_ms,
         resolved_at_ms=None if firing else at_ms,
         alerts=tuple(alerts),

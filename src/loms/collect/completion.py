@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 
-from loms.collect.probe import Answer
+from loms.collect.probe import Answer, Usage
 from loms.collect.targets import Target, Tls
 from loms.core.errors import TargetError
 
@@ -118,10 +118,17 @@ def _first_model(answer: Any) -> str:
         return ""
 
 
-def _usage(answer: Any) -> tuple[int, int] | None:
+def _usage(answer: Any) -> Usage | None:
     try:
-        return int(answer["usage"]["prompt_tokens"]), int(answer["usage"]["completion_tokens"])
-    except (KeyError, TypeError, ValueError):
+        usage = answer["usage"]
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        return Usage(
+            int(usage["prompt_tokens"]),
+            int(usage["completion_tokens"]),
+            None if cached is None else int(cached),
+            str(answer["choices"][0].get("finish_reason") or ""),
+        )
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return None
 
 

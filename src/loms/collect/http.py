@@ -56,13 +56,26 @@ class _Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._done: asyncio.Future[Answer] | None = None
 
-    async def exchange(self, request: bytes, limit: int) -> Answer:
-        """Send, and wait for the whole answer. Whoever stops waiting must `abort`."""
+    async def exchange(self, request: bytes, limit: int, deadline: float) -> Answer:
+        """Send, and wait for the whole answer. Whoever stops waiting must `abort`.
+
+        Raises `TimeoutError` at ``deadline`` (the loop's time), unless the answer is complete by then: a timer that
+        cancelled the waiting task could win against an answer that came while the loop was busy.
+        """
         assert self._transport is not None
+        loop = asyncio.get_running_loop()
         self.answer = Answer(limit)
-        self._done = asyncio.get_running_loop().create_future()
-        self._transport.write(request)
-        return await self._done
+        self._done = loop.create_future()
+        timer = loop.call_at(deadline, self._expire)
+        try:
+            self._transport.write(request)
+            return await self._done
+        finally:
+            timer.cancel()
+
+    def _expire(self) -> None:
+        if self._done is not None and not self._done.done():
+            self._done.set_exception(TimeoutError())
 
     def abort(self) -> None:
         self.open = False
@@ -118,6 +131,7 @@ class _Attempt:
     """How far a fetch has come, for the message of a timeout."""
 
     address: Address
+    deadline: float
     connection: _Connection | None = None
 
     def unfinished(self, seconds: float) -> str:
@@ -138,16 +152,15 @@ class HttpFetcher:
         self._contexts: dict[tuple[Tls, tuple[int, ...]], ssl.SSLContext] = {}
 
     async def fetch(self, target: Target, timeout_seconds: float, /) -> Response:
-        attempt = _Attempt(target.address)
+        attempt = _Attempt(target.address, asyncio.get_running_loop().time() + timeout_seconds)
         try:
-            async with asyncio.timeout(timeout_seconds):
-                answer = await self._follow(target, attempt)
-                encoding = answer.headers.get("content-encoding", "").lower()
-                body = answer.body
-                if encoding and len(body) > _INLINE_BYTES:
-                    body = await asyncio.to_thread(decompress, body, encoding, target.body_limit_bytes)
-                else:
-                    body = decompress(body, encoding, target.body_limit_bytes)
+            answer = await self._follow(target, attempt)
+            encoding = answer.headers.get("content-encoding", "").lower()
+            body = answer.body
+            if encoding and len(body) > _INLINE_BYTES:
+                body = await asyncio.to_thread(decompress, body, encoding, target.body_limit_bytes)
+            else:
+                body = decompress(body, encoding, target.body_limit_bytes)
         except TimeoutError:
             raise TargetError(attempt.unfinished(timeout_seconds), reason="timeout") from None
         except TargetError as error:
@@ -184,7 +197,8 @@ class HttpFetcher:
                 if error.reason != "connection" or (kept.answer is not None and kept.answer.received):
                     raise
         attempt.connection = None
-        connection = await self._connect(origin)
+        async with asyncio.timeout_at(attempt.deadline):
+            connection = await self._connect(origin)
         return await self._over(connection, origin, request, target.body_limit_bytes, attempt)
 
     async def _over(
@@ -193,7 +207,7 @@ class HttpFetcher:
         attempt.connection = connection
         complete = False
         try:
-            answer = await connection.exchange(request, limit)
+            answer = await connection.exchange(request, limit, attempt.deadline)
             complete = True
         finally:
             if complete and connection.open:

@@ -3,8 +3,8 @@
 A frozen engine core leaves ``/health`` at 200 and ``/metrics`` answering with the old numbers, even ``running 0``
 whatever clients wait for. Whether such an engine is idle or dead only a request can tell. So when no counter that the
 engine's core moves has moved for an interval (15 s), one completion of one token is asked for, with a deadline (8 s),
-and again each interval for as long as that lasts. A target whose scrapes fail is not asked: that is telling enough, and a request
-would only wait in its queue.
+and again each interval for as long as that lasts. A target whose scrapes fail is not asked: that is telling enough, and
+a request would only wait in its queue.
 
 What is written, with the labels of the target's canonical series: ``loms_probe_success`` (1 or 0) and
 ``loms_probe_duration_seconds`` at each probe's end, ``loms_probe_requests_total`` by outcome. The first two end (stale
@@ -12,9 +12,9 @@ marker) when the engine moves by itself again. An answer that says nothing about
 API server, is counted as ``http`` and gives no verdict.
 
 Probes are kept out of users' statistics: the target is scraped right before and right after, and what moved in between
-is subtracted from then on if it is exactly this request (see `loms.engines.translate`). Where it cannot be told apart,
-nothing is subtracted and the probe is counted as ``unattributed``; so is nothing for a request that was given up at the
-deadline, although the engine may still count it when it wakes.
+is subtracted from then on if it is exactly this request (see `loms.engines.translate`). Where users' requests came in
+between, only its tokens and its end are subtracted, and the probe is counted as ``unattributed``. Nothing is subtracted
+for a request that was given up at the deadline, although the engine may still count it when it wakes.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class Subject(Protocol):
     def hold(self, before: Exposition) -> bool:
         """A probe begins: hold back the counters that move from here on. False: not now."""
 
-    def judge(
-        self, after: Exposition, prompt_tokens: int, completion_tokens: int
+    def settle(
+        self, after: Exposition, used: Mapping[str, float], finish_reason: str, *, last: bool
     ) -> Literal["pending", "exact", "mixed"]:
-        """Whether exactly one request of this size has moved the counters since `hold`."""
+        """Subtract the probe from now on: ``exact``ly, as far as its amounts are known (``mixed``), or not yet."""
 
-    def release(self, after: Exposition | None) -> None:
-        """Stop holding back; with ``after``, subtract what moved until there."""
+    def release(self) -> None:
+        """The probe is over: hold nothing back any more."""
 
     @property
     def to_recall(self) -> tuple[int, ...]:
@@ -82,14 +82,35 @@ class Subject(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """What an engine says of an answered request."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int | None = None
+    """Of the prompt's; None where the engine does not say."""
+    finish_reason: str = ""
+
+    @property
+    def amounts(self) -> dict[str, float]:
+        """By canonical name."""
+        cached = {} if self.cached_tokens is None else {"llm.engine.tokens.input.cached": float(self.cached_tokens)}
+        return {
+            "llm.engine.requests.finished": 1.0,
+            "llm.engine.tokens.input": float(self.prompt_tokens),
+            "llm.engine.tokens.output": float(self.completion_tokens),
+            **cached,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What came of one request."""
 
     outcome: Outcome
     alive: bool | None
     """Whether the engine works; None when the answer does not tell."""
-    usage: tuple[int, int] | None = None
-    """Prompt and completion tokens, as the engine counted them."""
+    usage: Usage | None = None
     detail: str = ""
 
 
@@ -137,6 +158,7 @@ class Probe:
             return LOOK_SECONDS
         if self._subject.to_recall:
             await self._remember(self._subject.to_recall)
+            outcome = await self._scraping.scrape_now()  # the counters were held back until now
         self._observe(outcome)
         if not self._settings.enabled or self._seen is None:
             return LOOK_SECONDS
@@ -183,22 +205,21 @@ class Probe:
                 outcome = "unattributed"
             self._count(outcome)
         finally:
-            self._subject.release(None)
+            self._subject.release()
 
-    async def _settle(self, usage: tuple[int, int] | None) -> bool:
-        """Wait until the engine's counters show the probe; True when it is all that they show, and was subtracted."""
+    async def _settle(self, usage: Usage | None) -> bool:
+        """Wait until the engine's counters show the probe; True when it is all that they show."""
+        amounts, reason = (usage.amounts, usage.finish_reason) if usage else ({}, "")
         end, pause = self._clock.monotonic() + SETTLE_SECONDS, _FIRST_PAUSE_SECONDS
         while True:
             after = await self._scraping.scrape_now()
             if after.exposition is None:
                 return False
-            verdict = self._subject.judge(after.exposition, *usage) if usage else "mixed"
+            last = self._clock.monotonic() >= end
             self._seen, self._progress = after, self._subject.progress(after.exposition) or self._progress
-            if verdict == "exact":
-                self._subject.release(after.exposition)
-                return True
-            if verdict == "mixed" or self._clock.monotonic() >= end:
-                return False
+            verdict = self._subject.settle(after.exposition, amounts, reason, last=last)
+            if verdict != "pending":
+                return verdict == "exact"
             await asyncio.sleep(pause)
             pause *= 2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import aiohttp
@@ -19,9 +19,14 @@ _BODY_LIMIT = 4 << 20
 
 
 async def keep_identified(
-    translator: Translator, session: aiohttp.ClientSession, base_url: str, headers: Mapping[str, str] | None = None
+    translator: Translator,
+    session: aiohttp.ClientSession,
+    base_url: str,
+    headers: Mapping[str, str] | None = None,
+    *,
+    on_news: Callable[[], Awaitable[object]] | None = None,
 ) -> None:
-    """Answer the translator's question whenever it asks, until cancelled.
+    """Answer the translator's question whenever it asks, until cancelled. New answers are followed by ``on_news``.
 
     An engine that does not answer is asked again a few times and then taken for nameless, so that its metrics do not
     wait for ever; the next round may still name it.
@@ -35,8 +40,12 @@ async def keep_identified(
                 continue
         translator.unidentified.clear()
         identity = await identify(translator.engine, get)
-        if identity != Identity() or translator.identity is None:
-            translator.identified(identity)
+        known = translator.identity
+        if known is not None and identity in (known, Identity()):
+            continue
+        translator.identified(identity)
+        if on_news is not None:
+            await on_news()
 
 
 async def identify(name: str, get: Get) -> Identity:

@@ -6,11 +6,10 @@ amounts that LOMS's own probes have added to its counters.
 
 **Probes and counters.** A probe is a real request, so the engine counts it. Cumulative canonical series of a probed
 target therefore have samples of their own, from which the probes are subtracted. `hold` says that a probe begins:
-series that move from then on are held back, because part of the movement may be the probe's. `judge` compares what
-moved with what the probe's answer says it used: one request ended, exactly those tokens, nothing running or waiting.
-`release` ends the holding back and, where the movement was the probe's alone, subtracts it from then on. Where users'
-requests came in between, nothing is subtracted: a histogram's share cannot be told apart, and counters without it would
-contradict it.
+series that move from then on are held back, because part of the movement may be the probe's. `settle` compares what
+moved with what the probe's answer says it used. If that is all (one request ended, exactly those tokens, nothing runs
+or waits), the whole movement is subtracted from then on, histograms included. If users' requests came in between, only
+the amounts that are known are subtracted, tokens and one finished request; the histograms keep the probe.
 """
 
 from __future__ import annotations
@@ -23,13 +22,15 @@ from typing import Literal
 
 import numpy as np
 
-from loms.core.model import Exposition, Floats, Ids, Ints, Labels, Shape
+from loms.core.model import Exposition, Floats, Ids, Ints, Labels, Series, Shape
+from loms.core.semconv import CATALOGUE
 from loms.engines.engine import Identity, engines, recognise
 from loms.engines.plan import Meaning, Plan
 from loms.engines.read import read
 from loms.engines.watch import Watch
 
 Verdict = Literal["pending", "exact", "mixed"]
+OUTPUT, PREEMPTED = "llm.engine.tokens.output", "llm.engine.requests.preempted"
 RECALL_SLACK_MS = 60_000
 """How far a canonical sample may be behind its raw one and still belong to it (a probe holds back for seconds)."""
 
@@ -88,6 +89,11 @@ class Translator:
             self._shape = None
 
     @property
+    def newest(self) -> Plan | None:
+        """The plan of the last good scrape; it stays while scrapes fail."""
+        return self._plan
+
+    @property
     def engine(self) -> str:
         """The engine's name; empty before one was recognised."""
         return self._plan.engine if self._plan else ""
@@ -129,35 +135,73 @@ class Translator:
         self._apply()
         return True
 
-    def judge(self, after: Exposition, prompt_tokens: int, completion_tokens: int) -> Verdict:
-        """Whether what moved since `hold` is exactly one request of this size.
+    def settle(self, after: Exposition, used: Mapping[str, float], finish_reason: str, *, last: bool) -> Verdict:
+        """Compare what moved since `hold` with what the probe ``used`` (canonical name → amount), and subtract it.
 
-        ``pending``: not all of it is to be seen yet. ``mixed``: more than that moved.
+        ``exact``: only the probe moved the counters; every movement is subtracted, and the holding back ends.
+        ``mixed``: users' requests did as well; the amounts in ``used`` are subtracted, and it ends.
+        ``pending``: the counters do not show all of the probe yet, or something runs. When there will be no later look
+        (``last``), it ends as ``mixed`` instead; what the counters do not show is not subtracted.
         """
-        now = self.progress(after)
-        if self._held is None or "llm.engine.tokens.output" not in now:
-            return "mixed"
-        moved = {name: total - self._held_progress.get(name, 0.0) for name, total in now.items()}
-        expected = {
-            "llm.engine.requests.finished": 1,
-            "llm.engine.tokens.input": prompt_tokens,
-            "llm.engine.tokens.output": completion_tokens,
-            "llm.engine.requests.preempted": 0,
-        }
-        differences = [moved[name] - amount for name, amount in expected.items() if name in moved]
-        if any(difference > 0 for difference in differences):
-            return "mixed"
-        return "pending" if any(differences) or self._watch.busy(after.values) else "exact"
+        verdict, covered = self._judge(after, used)
+        if verdict == "pending" and not last:
+            return verdict
+        if verdict == "exact":
+            self._subtract_movement(after)
+        elif covered:
+            self._subtract_amounts(after, used, finish_reason)
+        self.release()
+        return "exact" if verdict == "exact" else "mixed"
 
-    def release(self, after: Exposition | None) -> None:
-        """The probe is over; with ``after``, all that moved between `hold` and there is subtracted from now on."""
-        if self._held is not None and after is not None and self._plan is not None and after.shape is self._shape:
-            for series, total in self._plan.counters(after.values).items():
-                before = self._held.get(series, 0.0)
-                if total > before:
-                    self._offsets[series] = _offset(total, before - self._offsets.get(series, 0.0))
+    def release(self) -> None:
+        """Hold nothing back any more."""
         self._held = None
         self._apply()
+
+    def _judge(self, after: Exposition, used: Mapping[str, float]) -> tuple[Verdict, bool]:
+        """The verdict, and whether every amount in ``used`` is to be seen in the movement."""
+        now = self.progress(after)
+        if self._held is None or OUTPUT not in now or not used:
+            return "mixed", False
+        moved = {name: total - self._held_progress.get(name, 0.0) for name, total in now.items()}
+        expected = {PREEMPTED: 0.0, **used}
+        differences = [moved[name] - amount for name, amount in expected.items() if name in moved]
+        covered = all(difference >= 0 for difference in differences)
+        if covered and any(differences):
+            return "mixed", True
+        return ("exact" if covered and not self._watch.busy(after.values) else "pending"), covered
+
+    def _subtract_movement(self, after: Exposition) -> None:
+        for series, total, before in self._moved(after):
+            self._offsets[series.id] = _offset(total, before - self._offsets.get(series.id, 0.0))
+
+    def _subtract_amounts(self, after: Exposition, used: Mapping[str, float], finish_reason: str) -> None:
+        """Where it is clear to which series an amount belongs; with several engine ranks it may not be."""
+        moved = [(series, total - before) for series, total, before in self._moved(after)]
+        for metric, amount in used.items():
+            name = CATALOGUE[metric].prometheus
+            fitting = [
+                series
+                for series, movement in moved
+                if series.name == name
+                and movement >= amount
+                and dict(series.labels).get("finish_reason", finish_reason) == finish_reason
+                and dict(series.labels).get("outcome") != "rejected"
+            ]
+            if len(fitting) == 1:
+                self._offsets[fitting[0].id] = self._offsets.get(fitting[0].id, 0.0) + amount
+
+    def _moved(self, after: Exposition) -> list[tuple[Series, float, float]]:
+        """Every cumulative series that has grown since `hold`: its total now and then, nothing subtracted."""
+        if self._held is None or self._plan is None or after.shape is not self._shape:
+            return []
+        totals, held = self._plan.counters(after.values), self._held
+        found = (
+            (series, totals[series.id], held.get(series.id, 0.0))
+            for series in self._plan.derived
+            if series.id in totals
+        )
+        return [(series, total, before) for series, total, before in found if total > before]
 
     # After a restart of LOMS
 

@@ -48,6 +48,11 @@ _CACHED_LABELS = 500_000
 _LITERALS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:-/|")
 _STALE = f"reinterpretAsUInt64(value) = {STALE_NAN_BITS}"
 
+_VALUES = {
+    "changes": "value + 0.0",  # -0 is no other value than 0; the aggregate compares bits
+    "timestamp": f"if({_STALE}, value, toUnixTimestamp64Milli(ts) / 1000)",
+}
+
 
 class QueryColumns(Protocol):
     """Runs a SELECT and returns its columns as `pyarrow.Array`; safe to call from several threads.
@@ -261,7 +266,7 @@ def _grid_sql(function: str, layer: _Layer, grid: Grid, window_ms: int, arg: flo
     where = f"{layer.where} AND {_between(start_ms - window_ms, end_ms)}"
     if function not in ("last", "timestamp"):  # there a staleness marker ends the series; windows leave it out
         where += f" AND NOT ({_STALE})"
-    value = f"if({_STALE}, value, toUnixTimestamp64Milli(ts) / 1000)" if function == "timestamp" else "value"
+    value = _VALUES.get(function, "value")
     parameters = [
         f"fromUnixTimestamp64Milli({start_ms})",
         f"fromUnixTimestamp64Milli({end_ms})",

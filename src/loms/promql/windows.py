@@ -220,19 +220,23 @@ def _between_last_two(windows: Windows, counter: bool, per_second: bool) -> Vect
 
 
 def _line(windows: Windows, at_ms: Ints) -> tuple[Floats, Floats]:
-    """Least-squares line through each window's samples: slope per second, value at ``at_ms`` [window]."""
-    slope, intercept = np.empty(len(windows.low)), np.empty(len(windows.low))
+    """Least-squares line through each window's samples: slope per second, value at ``at_ms`` [window].
+
+    Sums are taken of distances from the means, which loses fewer digits than Prometheus's sums of products.
+    """
+    slope, there = np.empty(len(windows.low)), np.empty(len(windows.low))
     for piece, values, times, mask in windows.padded():
-        n = windows.counts[piece]
-        x = np.where(mask, (times - at_ms[piece]) / 1000, 0.0)
-        sum_x, sum_y = reductions.total(x), reductions.total(values)
-        covariance = reductions.total(x * values) - sum_x * sum_y / n
-        spread = reductions.total(x * x) - sum_x * sum_x / n
-        constant = ((values == values[0]) | ~mask).all(axis=0)
-        level = np.where(np.isinf(values[0]), np.nan, values[0])
-        slope[piece] = np.where(constant, np.where(np.isnan(level), np.nan, 0.0), covariance / spread)
-        intercept[piece] = np.where(constant, level, sum_y / n - covariance / spread * sum_x / n)
-    return slope, intercept
+        n, zero = windows.counts[piece], times[0]
+        x = np.where(mask, (times - zero) / 1000, 0.0)
+        mean_x, mean_y = reductions.total(x) / n, reductions.mean(values, n)
+        from_x = np.where(mask, x - mean_x, 0.0)
+        from_y = np.where(mask, values - mean_y, 0.0)
+        slope[piece] = reductions.total(from_x * from_y) / reductions.total(from_x * from_x)
+        level = ((values == values[0]) | ~mask).all(axis=0)
+        slope[piece] = np.where(level & np.isfinite(values[0]), 0.0, slope[piece])
+        there[piece] = mean_y + slope[piece] * ((at_ms[piece] - zero) / 1000 - mean_x)
+        there[piece] = np.where(level & np.isfinite(values[0]), values[0], there[piece])
+    return slope, there
 
 
 def _deriv(windows: Windows, arg: Floats) -> Vector:
@@ -242,8 +246,8 @@ def _deriv(windows: Windows, arg: Floats) -> Vector:
 
 def _predict_linear(windows: Windows, arg: Floats) -> Vector:
     windows = windows.at_least(2)
-    slope, intercept = _line(windows, windows.end_ms)
-    return windows.vector(intercept + slope * arg[windows.cell % windows.shape[1]])
+    slope, there = _line(windows, windows.end_ms)
+    return windows.vector(there + slope * arg[windows.cell % windows.shape[1]])
 
 
 WindowFunction = Callable[[Windows, Floats], Vector]

@@ -24,6 +24,8 @@ from loms.store.writer import Writer
 
 _log = logging.getLogger("loms.server")
 
+STOP_SECONDS = 12.0
+"""How long the end of the process waits for a receiver's answer."""
 RECALL_WINDOW_MS = 86_400_000
 """How far back a target's newest samples are looked for at start-up."""
 
@@ -82,9 +84,12 @@ class Server:
         now = self.clock.now_ms()
         self.evaluator.restore(self._pipeline.restore(now), now)
         self._delivery.restore()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._delivery.run())
-            tasks.create_task(self._evaluate())
+        delivery = asyncio.create_task(self._delivery.run(), name="delivery")
+        try:
+            await self._evaluate()
+        finally:
+            self._delivery.stop()  # a message that is being sent is sent to its end, so that it is not sent again
+            await asyncio.wait_for(delivery, STOP_SECONDS)
 
     def ready(self) -> bool:
         """Rules have been evaluated once, which needs the store to answer."""

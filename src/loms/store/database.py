@@ -22,7 +22,7 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from loms.core.clock import Clock
-from loms.core.errors import LomsError, QueryLimitError, QueryTimeoutError, StoreError
+from loms.core.errors import QueryLimitError, QueryTimeoutError, StoreError
 from loms.store.lock import DirectoryLock
 from loms.store.migrations import Migration, migrate, shipped
 from loms.store.retention import apply_retention
@@ -123,13 +123,13 @@ class Database:
                 opened[0].command(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
                 opened.append(writer := _client(path, DATABASE, _WRITER))
                 rows = partial(_rows, writer)
-                migrate(writer.command, rows, migrations or shipped(), clock.now_ms())
+                migrate(path, writer.command, rows, migrations or shipped(), clock.now_ms())
                 apply_retention(writer.command, rows, retention_seconds)
                 open_reader = partial(_client, path, DATABASE, limits)
                 store = cls(path, retention_seconds, lock, writer, open_reader, readers, query_timeout_seconds)
                 opened.pop()
                 return store
-        except LomsError:
+        except BaseException:
             lock.close()
             raise
         finally:
@@ -228,7 +228,7 @@ class Database:
             ) from None
         try:
             yield reader
-        except ClickHouseError:
+        except BaseException:
             # chDB keeps what a failed query had begun to answer, and puts it in front of this client's next answer.
             reader.close()
             if not self._closed:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 
 from loms.core.errors import StoreError
 
@@ -46,12 +47,13 @@ def shipped() -> list[Migration]:
 
 
 def migrate(
+    path: Path,
     command: Callable[[str], object],
     rows: Callable[[str], Sequence[Sequence[object]]],
     migrations: Sequence[Migration],
     now_ms: int,
 ) -> None:
-    """Bring the current database to the newest of ``migrations``.
+    """Bring the database under ``path`` to the newest of ``migrations``.
 
     ``command`` runs a statement, ``rows`` answers a query. Raises `StoreError` when the database has a version that
     ``migrations`` lack, or when a file that was applied has changed since.
@@ -63,12 +65,12 @@ def migrate(
         migration = known.get(int(str(version)))
         if migration is None:
             raise StoreError(
-                f"the store has schema version {version} ({name}), and this LOMS knows versions up to {max(known)}",
+                f"{path}: the store has schema version {version} ({name}); this LOMS knows those up to {max(known)}",
                 hint="start the newer LOMS that wrote it, or set store.path to another directory",
             )
         if migration.checksum != checksum:
             raise StoreError(
-                f"schema file {migration.name} differs from the {name} that the store was made with",
+                f"{path}: schema file {migration.name} differs from the {name} that the store was made with",
                 hint="a schema file never changes once released: reinstall LOMS",
             )
         applied.add(migration.version)

@@ -41,12 +41,13 @@ def free_port() -> int:
         return port
 
 
-def wait_until(condition: Callable[[], object], seconds: float, what: str, pause: float = 0.2) -> None:
+def wait_until(condition: Callable[[], object], seconds: float, what: str | Callable[[], str]) -> None:
     """Wait for something that happens in another process."""
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"{what} did not happen within {seconds:g} s"
-        time.sleep(pause)
+        if time.monotonic() > end:
+            pytest.fail(f"{what if isinstance(what, str) else what()} did not happen within {seconds:g} s")
+        time.sleep(0.2)
 
 
 class Vllm:

@@ -6,6 +6,7 @@ The engine core of vLLM is stopped (SIGSTOP) while its API server goes on answer
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ from loms.lab.load import Lengths, LoadGenerator, LoadProfile, LoadReport
 
 pytestmark = [pytest.mark.integration, pytest.mark.real]
 
+INPUT, OUTPUT = "llm_engine_tokens_input_total", "llm_engine_tokens_output_total"
+FINISHED = "llm_engine_requests_finished_total"
 NOTICED_SECONDS = 30
 """From the freezing to the open incident."""
 RESOLVED_SECONDS = 45
@@ -53,8 +56,7 @@ def instance(server) -> str:
 
 
 def counters(loms, server) -> dict[str, float]:
-    names = ("llm_engine_tokens_input_total", "llm_engine_tokens_output_total", "llm_engine_requests_finished_total")
-    return {name: loms.value(f'sum({name}{{instance="{instance(server)}"}})') for name in names}
+    return {name: loms.value(f'sum({name}{{instance="{instance(server)}"}})') for name in (INPUT, OUTPUT, FINISHED)}
 
 
 BURST = {"max_in_flight": 64, "timeout_seconds": 100, "extra": {"ignore_eos": True}}
@@ -62,29 +64,32 @@ BURST = {"max_in_flight": 64, "timeout_seconds": 100, "extra": {"ignore_eos": Tr
 
 def test_long_prompts_a_full_queue_and_rest_open_no_incident(loms, vllm, llama, wait_until) -> None:
     """And what the API says was counted is what the clients counted."""
+    one = LoadProfile(
+        rate=50, seconds=0.5, prompt_words=Lengths(880), output_tokens=Lengths(8), **{**BURST, "max_in_flight": 1}
+    )
+    # A dozen at once on four places: most of them wait for most of the time.
+    many = LoadProfile(rate=40, seconds=0.3, prompt_words=Lengths(40), output_tokens=Lengths(80), **BURST)
     for server in (vllm, llama):
+        wait_until(lambda s=server: not math.isnan(counters(loms, s)[INPUT]), 30, "the first counters")
         before = counters(loms, server)
-        long = drive(
-            server, LoadProfile(rate=4, seconds=1, prompt_words=Lengths(880), output_tokens=Lengths(8), **BURST)
-        )
-        assert min(record.prompt_tokens for record in long.records) >= 880
-        # Twenty at once on four places: most of them wait for most of the time.
-        queued = drive(
-            server, LoadProfile(rate=40, seconds=0.5, prompt_words=Lengths(40), output_tokens=Lengths(120), **BURST)
-        )
-        records = (*long.records, *queued.records)
-        expected = {
-            "llm_engine_tokens_input_total": sum(record.prompt_tokens for record in records),
-            "llm_engine_tokens_output_total": sum(record.completion_tokens for record in records),
-        }
+        records = [record for profile in (one, many) for record in drive(server, profile).records]
+        assert max(record.prompt_tokens for record in records) >= 900
+        assert len(records) > 8
+        expected = {INPUT: sum(r.prompt_tokens for r in records), OUTPUT: sum(r.completion_tokens for r in records)}
         if server is vllm:
-            expected["llm_engine_requests_finished_total"] = len(records)
+            expected[FINISHED] = len(records)
+        grown: dict[str, float] = {}
 
-        def counted(server=server, before=before, expected=expected) -> bool:
+        def counted(server=server, before=before, expected=expected, grown=grown) -> bool:
             after = counters(loms, server)
-            return all(after[name] - before[name] == amount for name, amount in expected.items())
+            grown.update({name: after[name] - before[name] for name in expected})
+            return grown == expected
 
-        wait_until(counted, 20, f"counting {expected} at {server.url}")
+        def told(server=server, expected=expected, grown=grown) -> str:
+            probes = loms.get("/api/v1/query", query=f'loms_probe_requests_total{{instance="{instance(server)}"}}')
+            return f"counting {expected}, not {grown}, at {server.url} (probes: {probes['data']['result']})"
+
+        wait_until(counted, 20, told)
     for server in (vllm, llama):
         wait_until(lambda s=server: loms.engine(instance(s))["state"] == "idle", 30, "rest")
         assert loms.incidents(instance(server)) == []

@@ -54,7 +54,7 @@ class Page:
     """The page in the browser: open it, wait for it, read it."""
 
     def __init__(self, driver: webdriver.Chrome, url: str) -> None:
-        self.driver: Any = driver  # selenium's own annotations are incomplete
+        self.driver = driver
         self.url = url
         self.expected_errors: tuple[str, ...] = ()
         """Parts of console messages that this test provokes."""
@@ -101,7 +101,8 @@ class Page:
 
     def errors(self) -> list[str]:
         """Console errors since the last call, without the expected ones."""
-        entries = [e["message"] for e in self.driver.get_log("browser") if e["level"] == "SEVERE"]
+        driver: Any = self.driver  # get_log is not annotated
+        entries = [e["message"] for e in driver.get_log("browser") if e["level"] == "SEVERE"]
         return [m for m in entries if not any(part in m for part in self.expected_errors)]
 
 

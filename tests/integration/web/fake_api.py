@@ -22,8 +22,6 @@ from urllib.parse import parse_qs, urlsplit
 from loms.core.clock import iso_utc
 
 POLICY = "default-src 'self'; base-uri 'none'; object-src 'none'; frame-ancestors 'none'; form-action 'self'"
-PREFIX = "/behind/a/proxy"
-"""The page works below this path too."""
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 STALLED, SLOW, LLAMA = "127.0.0.1:9103", "127.0.0.1:9102", "127.0.0.1:8080"
 UNCLOSED = "1:9: parse error: unclosed left parenthesis"
@@ -79,11 +77,15 @@ class FakeApi:
     engines: list[dict[str, Any]] = field(default_factory=list)
     incidents: list[dict[str, Any]] = field(default_factory=list)
     targets: list[dict[str, Any]] = field(default_factory=list)
-    status: dict[str, Any] = field(default_factory=lambda: {"version": "0.1.0", "uptime_seconds": 86_400 * 2 + 4000})
+    problems: list[str] = field(default_factory=list)
+    """What the search for targets could not read."""
+    status: dict[str, Any] = field(default_factory=dict)
     outage: bool = False
     """Drop every API connection without an answer."""
     locked: bool = False
     """Answer every API request with 401."""
+    below: str = ""
+    """Serve everything below this path only, as behind a proxy."""
     refused: str = ""
     """Answer range queries that contain this with an error."""
     queries: list[dict[str, str]] = field(default_factory=list)
@@ -91,6 +93,10 @@ class FakeApi:
 
     def __post_init__(self) -> None:
         start = self.now_ms()
+        store = {"samples": 48_312_077, "parts": 12, "series": 2834, "bytes_on_disk": 187_000_000}
+        self.status |= {"version": "0.1.0", "started_ms": start - 176_800_000, "store": store, "dropped_samples": {}}
+        self.began_ms = 0
+        """Nothing was recorded before."""
         self.stalled_ms = start - 252_000
         self.frozen_kv = self.value("kv_cache_utilization", STALLED, self.stalled_ms, 1.0)
         self.slow_ms = start - 3 * 3600_000 - 420_000
@@ -221,7 +227,7 @@ class FakeApi:
             instance = one["instance"]
             if (chosen and chosen[1] != instance) or any(metric in expr for metric in one["unavailable"]):
                 continue
-            read = [(t, self.value(name, instance, t * 1000, factor)) for t in times]
+            read = [(t, self.value(name, instance, t * 1000, factor)) for t in times if t * 1000 >= self.began_ms]
             values = [[t, "NaN" if math.isnan(v) else repr(v)] for t, v in read if v is not None]
             yield {"metric": {"instance": instance}, "values": values}
 
@@ -251,7 +257,7 @@ class FakeApi:
                 200,
                 {"incidents": [i for i in self.incidents if state in ("all", i["state"])]},
             ),
-            "/api/targets": lambda: (200, {"targets": self.targets}),
+            "/api/targets": lambda: (200, {"targets": self.targets, "problems": self.problems}),
             "/api/status": lambda: (200, self.status),
             "/api/v1/query_range": lambda: self.query_range(params),
         }
@@ -348,8 +354,10 @@ class FakeServer:
     def __init__(self, api: FakeApi) -> None:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                parts = urlsplit(self.path.removeprefix(PREFIX))
-                if parts.path == "/" or parts.path.startswith("/web/"):
+                parts = urlsplit(self.path.removeprefix(api.below))
+                if not self.path.startswith(api.below):
+                    self._send(404, "text/plain", b"not there")
+                elif parts.path == "/" or parts.path.startswith("/web/"):
                     self._file(api.web / (parts.path.removeprefix("/web/").lstrip("/") or "index.html"))
                 elif api.outage:
                     self.close_connection = True

@@ -86,6 +86,20 @@ def test_a_resolved_incident_is_drawn_over_its_own_time(page: Any, api: Any) -> 
     assert asked[1] * 1000 < api.now_ms() - 3_600_000
 
 
+def test_nothing_is_asked_of_the_future(page: Any, api: Any) -> None:
+    """An incident that ended just now is drawn with some room after it; PromQL would fill that with the present."""
+    api.resolve("stall-1")
+    page.open("#/incident/stall-1")
+    page.until(lambda: page.all(".evidence-chart canvas"))
+    assert all(float(q["end"]) * 1000 <= api.now_ms() for q in api.queries)
+
+
+def test_commands_in_texts_are_set_as_code(page: Any, api: Any) -> None:
+    api.incidents[0]["alerts"][0]["annotations"]["next_step"] = "Run `py-spy dump --pid PID`, then `<b>`."
+    page.open()
+    assert [code.text for code in page.all(f"{CARD} .next-step code")] == ["py-spy dump --pid PID", "<b>"]
+
+
 def test_from_the_incident_to_the_engine_at_that_time(page: Any, api: Any) -> None:
     page.open("#/incident/latency-1")
     link = page.until(lambda: page.all('main a[href^="#/engine/127.0.0.1:9102?from="]'))[0]

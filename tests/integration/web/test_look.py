@@ -18,6 +18,14 @@ ROUTES = (
     "#/engine/127.0.0.1:8080",
     "#/query?expr=sum by (instance) (rate(llm_engine_tokens_output_total[1m]))",
 )
+EVERYTHING = (
+    "gen_ai_server_time_to_first_token_seconds",
+    "llm_engine_inter_token_latency_seconds",
+    "llm_engine_tokens_output_total",
+    "llm_engine_kv_cache_utilization_ratio",
+    "llm_engine_requests_running",
+    "llm_engine_requests_waiting",
+)
 HOSTILE = '<img src=x onerror="window.hacked=1">' + "very-long-model-name-without-a-place-to-break" * 3
 CONTRAST = """
 // WCAG 2.2, 1.4.3: every text that is shown against what lies behind it.
@@ -60,9 +68,11 @@ def settled(page: Any) -> None:
 def test_no_sideways_scrolling_on_a_phone(page: Any, api: Any, route: str) -> None:
     for engine in api.engines:
         engine |= {"model": HOSTILE, "zone": "a-zone-with-a-long-name-" * 3}
+    api.engines[0]["unavailable"] = dict.fromkeys(EVERYTHING, "it does not say, for a reason that takes some words")
     api.incidents[0]["title"] += " and-a-word-that-is-too-long-for-any-phone-to-show" * 2
     page.open(route, width=390, height=844)
     settled(page)
+    page.script("document.querySelectorAll('.hint button').forEach((button) => (button.ariaExpanded = 'true'))")
     assert page.script("return [document.documentElement.scrollWidth, innerWidth]") == [390, 390]
 
 
@@ -98,7 +108,7 @@ def test_the_colours_follow_the_system_until_told_otherwise(page: Any) -> None:
 
 
 def test_charts_change_colours_with_the_theme(page: Any) -> None:
-    page.open("#/engine/127.0.0.1:9101")
+    page.open("#/engine/127.0.0.1:9101?from=1774742400000&to=1774746000000")  # a fixed range is not polled and redrawn
     settled(page)
     picture = "return document.querySelector('.chart canvas').toDataURL().length && " + (
         "[...document.querySelector('.chart canvas').getContext('2d').getImageData(0, 0, 600, 150).data]"

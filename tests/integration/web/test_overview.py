@@ -62,6 +62,12 @@ def test_sparklines_and_current_values(page: Any) -> None:
     assert not page.all(f"{row('127.0.0.1:9101')} .sparkline rect")
 
 
+def test_where_history_is_short_the_lines_use_the_room(page: Any, api: Any) -> None:
+    api.began_ms = api.now_ms() - 240_000
+    page.open()
+    page.until(lambda: "lines: last 4 min" in page.text(".tally"))
+
+
 def test_one_query_for_all_engines_and_later_only_what_is_new(page: Any, api: Any) -> None:
     page.open()
     kv = "max by (instance) (llm_engine_kv_cache_utilization_ratio)"
@@ -107,6 +113,7 @@ def test_without_engines_it_says_how_to_add_one(page: Any, api: Any) -> None:
     api.targets = [api.targets[0] | down | {"last_error": "connection refused"}]
     api.engines.clear()
     api.incidents.clear()
+    api.problems.append("targets.json:3: not a list of target groups")
     api.status["discovery"] = {"host": "127.0.0.1", "ports": [8000, 8080, 30000]}
     page.open()
     page.until(lambda: "30000" in page.text("main"))
@@ -114,7 +121,18 @@ def test_without_engines_it_says_how_to_add_one(page: Any, api: Any) -> None:
     for part in ("No engine yet", "8000, 8080, 30000", "scrape:", "targets:", "http://gpu-1:8000/metrics"):
         assert part in text
     assert "connection refused" in text
+    assert "targets.json:3: not a list of target groups" in text
     assert page.text(".overall") == "no engine yet"
+
+
+def test_loms_tells_what_it_keeps_and_what_it_dropped(page: Any, api: Any) -> None:
+    api.status["dropped_samples"] = {"queue_full": 1200.0, "late": 0.0}
+    page.open()
+    page.until(lambda: "up 2 d 1 h" in page.text("footer"))
+    assert "2.83k series, 48.3M samples, 178 MiB" in page.text("footer")
+    assert "1.2k samples dropped: queue_full" in page.text("footer")
+    assert "late" not in page.text("footer")
+    assert "times in Europe/Berlin" in page.text("footer")
 
 
 def test_silence_is_told_with_its_time_and_ends(page: Any, api: Any) -> None:
@@ -150,7 +168,8 @@ def test_the_time_is_the_servers(page: Any, api: Any) -> None:
     page.until(lambda: any(float(q["end"]) * 1000 > real() + 590_000 for q in list(api.queries)))
 
 
-def test_it_works_below_a_path(page: Any) -> None:
+def test_it_works_below_a_path(page: Any, api: Any) -> None:
+    api.below = "/behind/a/proxy"
     page.url += "behind/a/proxy/"
     page.open()
     page.until(lambda: page.all(".sparkline"))

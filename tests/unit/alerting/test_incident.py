@@ -59,6 +59,17 @@ def test_an_alert_joins_and_makes_it_worse(alert) -> None:
     assert [(a.rule, a.state) for a in calmer.alerts] == [("Slow", "firing"), ("Dead", "resolved")]
 
 
+def test_its_title_follows_from_one_fault_to_the_next(alert) -> None:
+    stalled, dead = alert("Stalled", summary="stalled"), alert("Dead", since=4, summary="dead")
+    incident = opened(GROUP, [stalled], 1000)
+    both = advanced(incident, by_fingerprint(stalled, dead), {}, 5000)
+    assert both.title == "stalled"
+    assert advanced(both, by_fingerprint(dead), {}, 6000).title == "dead"
+    over = advanced(incident, {}, {}, 5000)
+    assert over.title == "stalled"
+    assert advanced(over, by_fingerprint(dead), {}, 6000).title == "dead"
+
+
 def test_it_resolves_with_its_last_alert(alert) -> None:
     incident = opened(GROUP, [alert()], 1000)
     ended = alert(state="resolved", resolved=4)

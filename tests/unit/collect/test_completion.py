@@ -13,11 +13,14 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from loms.collect.completion import CompletionClient
-from loms.collect.probe import Answer
+from loms.collect.probe import Answer, Usage
 from loms.collect.targets import Auth, ProbeSettings, Target, Tls
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-USAGE = {"choices": [{"text": "!"}], "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}}
+USAGE = {
+    "choices": [{"text": "!", "finish_reason": "length"}],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 2}},
+}
 
 
 def ask(handler: Handler, *, model: str = "m", change: Callable[[Target], Target] = lambda target: target) -> Answer:
@@ -47,7 +50,7 @@ def test_one_token_is_asked_for() -> None:
         seen.append((request.method, request.path, await request.json(), request.headers.get("Authorization")))
         return web.json_response(USAGE)
 
-    assert ask(handler) == Answer("ok", True, (3, 1))
+    assert ask(handler) == Answer("ok", True, Usage(3, 1, 2, "length"))
     ((method, path, body, authorization),) = seen
     assert (method, path, authorization) == ("POST", "/v1/completions", None)
     assert (body["model"], body["max_tokens"]) == ("m", 1)
@@ -75,12 +78,22 @@ def test_only_errors_of_the_server_itself_say_that_it_does_not_work(status: int,
     assert str(status) in answer.detail
 
 
-@pytest.mark.parametrize("body", ["", "{oops", "[]", '{"usage": null}', '{"usage": {"prompt_tokens": "x"}}'])
+@pytest.mark.parametrize(
+    "body", ["", "{oops", "[]", '{"usage": null}', '{"usage": {"prompt_tokens": "x"}}', '{"usage": [], "choices": []}']
+)
 def test_an_answer_without_usage_is_still_an_answer(body: str) -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.Response(text=body)
 
     assert ask(handler) == Answer("ok", True, None)
+
+
+def test_what_an_engine_does_not_say_of_a_request_stays_unsaid() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        usage = {"prompt_tokens": 3, "completion_tokens": 1, "prompt_tokens_details": None}
+        return web.json_response({"choices": [{"text": ""}], "usage": usage})
+
+    assert ask(handler) == Answer("ok", True, Usage(3, 1, None, ""))
 
 
 def test_the_deadline_gives_up_and_closes_the_connection() -> None:

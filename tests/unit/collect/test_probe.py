@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from loms.collect.probe import Answer, Probe, Recall
+from loms.collect.probe import Answer, Probe, Recall, Usage
 from loms.collect.protocols import ScrapeOutcome
 from loms.collect.targets import ProbeSettings, Target
 from loms.core.clock import ManualClock
@@ -123,7 +123,7 @@ class Bench:
 async def answered(bench: Bench) -> Answer:
     bench.requests, bench.tokens = bench.requests + 1, bench.tokens + 1
     bench.clock.advance(0.25)
-    return Answer("ok", True, (2, 1))
+    return Answer("ok", True, Usage(2, 1, 0, "length"))
 
 
 async def silent(bench: Bench) -> Answer:
@@ -210,7 +210,7 @@ def test_the_verdict_ends_when_the_engine_moves_by_itself_again() -> None:
     assert bench.written("loms_probe_success")[-1] == 1
 
 
-def test_a_probe_among_users_requests_is_unattributed_and_left_alone() -> None:
+def test_a_probe_among_users_requests_is_unattributed_but_its_tokens_are_known() -> None:
     async def crowded(bench: Bench) -> Answer:
         bench.requests, bench.tokens = bench.requests + 1, bench.tokens + 30
         return await answered(bench)
@@ -219,7 +219,8 @@ def test_a_probe_among_users_requests_is_unattributed_and_left_alone() -> None:
     bench.pass_seconds(18)
     assert bench.outcomes() == {"unattributed": 1}
     assert bench.written("loms_probe_success") == [1]
-    assert bench.canonical[INPUT] == 62
+    assert bench.canonical[INPUT] == 60
+    assert bench.canonical["llm_engine_requests_finished_total"] == 1
 
 
 def test_an_answer_without_usage_cannot_be_attributed() -> None:

@@ -277,6 +277,15 @@ def test_one_frozen_rank_does_not_hide_behind_the_others(world) -> None:
     assert "engine_index" not in dict(finding.labels)
 
 
+def test_an_answer_of_one_rank_does_not_speak_for_another(world) -> None:
+    labels = {"job": "llm", "instance": "a:8000", "engine": "vllm", "model": "m"}
+    for at in range(0, 60, 5):
+        world.good(at, load(100, running=0), {**labels, "engine_index": "0"})
+        world.good(at, load(100), {**labels, "engine_index": "1"})
+    world.probe(50, 0.2, "ok", labels)
+    assert kinds(world, (56,)) == ["stalled"]
+
+
 def test_engines_are_judged_apart(world) -> None:
     for i in range(3):
         labels = {"job": "llm", "instance": f"h{i}:8000", "engine": "vllm", "model": "m"}

@@ -35,8 +35,12 @@ def test_an_engine_is_identified_when_it_appears_and_again_when_it_restarts(scra
         return web.json_response({"version": versions.pop(0)})
 
     async def body(session: aiohttp.ClientSession, url: str) -> None:
-        target = scraped()
-        task = asyncio.create_task(keep_identified(target.translator, session, url))
+        target, news = scraped(), []
+
+        async def on_news() -> None:
+            news.append(target.translator.identity)
+
+        task = asyncio.create_task(keep_identified(target.translator, session, url, on_news=on_news))
         target.scrape(VLLM.format(9))
         await until(lambda: target.translator.identity == Identity("0.31.0"))
         target.scrape(VLLM.format(9))
@@ -45,6 +49,7 @@ def test_an_engine_is_identified_when_it_appears_and_again_when_it_restarts(scra
         await until(lambda: target.translator.identity == Identity("0.32.0"))
         target.scrape(VLLM.format(1))
         assert target.value("llm_engine_info", version="0.32.0") == 1
+        await until(lambda: news == [Identity("0.31.0"), Identity("0.32.0")])
         task.cancel()
 
     with_server(handler, body)

@@ -108,12 +108,13 @@ def test_a_sum_needs_all_of_its_terms(scraped) -> None:
 # Probes
 
 
-def probe(target, before: str, after: str, usage: tuple[int, int] = (2, 1)) -> str:
-    """Hold, scrape again, judge, and release as the probe does."""
+USED = {"llm.engine.requests.finished": 1, "llm.engine.tokens.input": 2, "llm.engine.tokens.output": 1}
+
+
+def probe(target, before: str, after: str, *, last: bool = True) -> str:
+    """Hold, scrape again and settle as the probe does."""
     assert target.translator.hold(target.scrape(before))
-    exposition = target.scrape(after)
-    verdict: str = target.translator.judge(exposition, *usage)
-    target.translator.release(exposition if verdict == "exact" else None)
+    verdict: str = target.translator.settle(target.scrape(after), USED, "length", last=last)
     return verdict
 
 
@@ -138,7 +139,7 @@ def test_while_a_probe_runs_what_moves_is_held_back_and_the_rest_is_not(scraped)
     assert math.isnan(target.value(OUTPUT))
     assert target.value(INPUT) == 100
     assert target.value("llm_engine_requests_running") == 1
-    target.translator.release(None)
+    target.translator.release()
     target.scrape(vllm(4, 100, 51))
     assert target.value(OUTPUT) == 51
 
@@ -157,14 +158,41 @@ def test_while_a_probe_runs_what_moves_is_held_back_and_the_rest_is_not(scraped)
 )
 def test_the_verdict_is_exact_only_for_one_request_of_that_size(scraped, after: str, verdict: str) -> None:
     target = scraped(probed=True)
-    assert probe(target, vllm(4, 100, 50), after) == verdict
+    assert probe(target, vllm(4, 100, 50), after, last=False) == verdict
 
 
-def test_where_users_came_in_between_nothing_is_subtracted(scraped) -> None:
+def test_where_users_came_in_between_only_what_is_known_is_subtracted(scraped) -> None:
     target = scraped(probed=True)
     assert probe(target, vllm(4, 100, 50), vllm(6, 120, 70)) == "mixed"
     target.scrape(vllm(6, 120, 70))
-    assert (target.value(INPUT), target.value(COUNT)) == (120, 6)
+    assert (target.value(INPUT), target.value(OUTPUT)) == (118, 69)
+    assert target.value("llm_engine_requests_finished_total", finish_reason="length") == 5
+    assert target.value(COUNT) == 6
+
+
+def test_at_the_last_look_a_movement_that_does_not_hold_the_probe_is_left_alone(scraped) -> None:
+    target = scraped(probed=True)
+    assert probe(target, vllm(4, 100, 50), vllm(4, 102, 51)) == "mixed"
+    target.scrape(vllm(4, 102, 51))
+    assert (target.value(INPUT), target.value(OUTPUT)) == (102, 51)
+
+
+def test_among_several_ranks_only_the_one_that_can_have_served_it_is_charged(scraped) -> None:
+    def ranks(first: int, second: int) -> str:
+        return "# TYPE vllm:generation_tokens_total counter\n" + "".join(
+            f'vllm:generation_tokens_total{{engine="{rank}",model_name="m"}} {tokens}\n'
+            for rank, tokens in enumerate((first, second))
+        )
+
+    target = scraped(probed=True)
+    used = {"llm.engine.tokens.output": 1}
+    target.translator.hold(target.scrape(ranks(10, 20)))
+    assert target.translator.settle(target.scrape(ranks(10, 25)), used, "", last=True) == "mixed"
+    target.translator.hold(target.scrape(ranks(10, 25)))
+    assert target.translator.settle(target.scrape(ranks(12, 26)), used, "", last=True) == "mixed"
+    target.scrape(ranks(12, 26))
+    assert target.value(OUTPUT, engine_index="0") == 12
+    assert target.value(OUTPUT, engine_index="1") == 25
 
 
 def test_a_series_that_the_probe_brought_into_being_starts_at_nothing(scraped) -> None:
@@ -234,7 +262,7 @@ def test_a_restart_while_a_probe_runs_ends_the_holding_back(scraped) -> None:
     target.translator.hold(target.scrape(vllm(4, 100, 50)))
     exposition = target.scrape(vllm(1, 2, 1))
     assert target.value(INPUT) == 2
-    assert target.translator.judge(exposition, 2, 1) == "mixed"
+    assert target.translator.settle(exposition, USED, "length", last=True) == "mixed"
 
 
 def test_another_engine_on_the_same_address_starts_anew(scraped) -> None:

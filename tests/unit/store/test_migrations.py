@@ -65,7 +65,7 @@ def test_a_crash_before_the_record_of_a_file_does_no_harm(tmp_path: Path) -> Non
 def test_a_changed_file_is_refused(tmp_path: Path) -> None:
     Database.open(tmp_path, RETENTION, CLOCK).close()
     changed = [replace(shipped()[0], sql=shipped()[0].sql + "-- hm\n"), *shipped()[1:]]
-    with pytest.raises(StoreError, match=r"^schema file 001_metrics\.sql differs from the 001_metrics\.sql that"):
+    with pytest.raises(StoreError, match=r": schema file 001_metrics\.sql differs from the 001_metrics\.sql that"):
         Database.open(tmp_path, RETENTION, CLOCK, migrations=changed)
     Database.open(tmp_path, RETENTION, CLOCK).close()
 
@@ -73,8 +73,6 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
 def test_a_database_from_the_future_is_refused(tmp_path: Path) -> None:
     future = [*shipped(), Migration(99, "099_later.sql", "SELECT 1;\n")]
     Database.open(tmp_path, RETENTION, CLOCK, migrations=future).close()
-    with pytest.raises(
-        StoreError, match=r"^the store has schema version 99 \(099_later\.sql\), and this LOMS"
-    ) as refused:
+    with pytest.raises(StoreError, match=r": the store has schema version 99 \(099_later\.sql\); this LOMS") as refused:
         Database.open(tmp_path, RETENTION, CLOCK)
     assert "newer LOMS" in refused.value.hint
