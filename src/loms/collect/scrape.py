@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -152,6 +153,8 @@ class Scraper:
             try:
                 timeout = min(self.target.timeout_seconds, self.target.interval_seconds)
                 exposition = await self._read(await self._fetcher.fetch(self.target, timeout))
+                if self._layout is None or exposition.shape is not self._layout.shape:
+                    await _turn()
             except TargetError as error:
                 return self._fail(at_ms, begun, error.reason, error)
             except ExpositionError as error:
@@ -303,6 +306,19 @@ class Scraper:
             ids, values, times = ids[stay], values[stay], times[stay]
         rows, self._rows = self._rows, ()
         self._sink(SampleBatch(ids, times, values, rows))
+
+
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+
+async def _turn() -> None:
+    """Wait until the event loop has been round since the last one left here.
+
+    A new shape takes milliseconds to arrange. When many targets come with one (at the start of a fleet), the loop must
+    still see answers and timers in between, else good targets run into their timeouts.
+    """
+    async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+        await asyncio.sleep(0)
 
 
 def _without(ids: Ids, others: Ids) -> Ids:

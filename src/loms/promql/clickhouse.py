@@ -199,6 +199,8 @@ class ClickHouseSource:
             values = np.ones(values.shape)
         elif function in ("last", "timestamp"):
             present &= ~is_stale(values)
+        elif function in ("rate", "increase") and np.isnan(values[present]).any():
+            return None  # after an infinite value the aggregate gives NaN for good, not only while it is in the window
         return Vector(index.labels, values, present)
 
     def _index(self, matchers: Matchers, budget: Budget) -> _Index:

@@ -98,11 +98,13 @@ def router(server: Server, collected: Collected) -> APIRouter:
     @api.get("/status")
     def status() -> dict[str, Any]:
         """Version, uptime, how much is stored and what was dropped."""
+        discover = server.config.scrape.discover
         return {
             "version": __version__,
             "started_ms": server.started_ms,
             "now_ms": server.clock.now_ms(),
             "retention_seconds": server.config.store.retention,
+            "discovery": {"host": discover.host, "ports": list(discover.ports)} if discover.enabled else None,
             "store": asdict(server.database.figures()),
             "dropped_samples": {
                 sample.labels["reason"]: sample.value

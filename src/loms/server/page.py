@@ -12,7 +12,7 @@ import loms
 from loms.core.errors import LomsError
 from loms.server.auth import COOKIE
 
-_POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'none'"
+_POLICY = "default-src 'self'; base-uri 'none'; object-src 'none'; frame-ancestors 'none'; form-action 'self'"
 
 
 def folder() -> Path:

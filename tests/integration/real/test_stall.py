@@ -59,14 +59,14 @@ def counters(loms, server) -> dict[str, float]:
     return {name: loms.value(f'sum({name}{{instance="{instance(server)}"}})') for name in (INPUT, OUTPUT, FINISHED)}
 
 
+SINGLE = 0
+"""A seed that gives exactly one arrival at this rate and time."""
 BURST = {"max_in_flight": 64, "timeout_seconds": 100, "extra": {"ignore_eos": True}}
 
 
 def test_long_prompts_a_full_queue_and_rest_open_no_incident(loms, vllm, llama, wait_until) -> None:
     """And what the API says was counted is what the clients counted."""
-    one = LoadProfile(
-        rate=50, seconds=0.5, prompt_words=Lengths(880), output_tokens=Lengths(8), **{**BURST, "max_in_flight": 1}
-    )
+    one = LoadProfile(rate=20, seconds=0.05, prompt_words=Lengths(880), output_tokens=Lengths(8), seed=SINGLE, **BURST)
     # A dozen at once on four places: most of them wait for most of the time.
     many = LoadProfile(rate=40, seconds=0.3, prompt_words=Lengths(40), output_tokens=Lengths(80), **BURST)
     for server in (vllm, llama):

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import aiohttp
 import pytest
@@ -24,7 +24,7 @@ from loms.core.model import SampleBatch, Series
 from loms.engines.identity import keep_identified
 from loms.engines.translate import Translator
 from loms.ingest.exposition import ExpositionReader
-from loms.lab.load import Lengths, LoadGenerator, LoadProfile, LoadReport, RequestRecord
+from loms.lab.load import Lengths, LoadGenerator, LoadProfile, LoadReport, RequestRecord, arrivals
 
 pytestmark = [pytest.mark.integration, pytest.mark.real]
 
@@ -182,19 +182,22 @@ def test_llamacpp_counts_what_its_client_counts(llama) -> None:
     observe(body, llama.url, llama.model)
 
 
+def single(tokens: int) -> LoadProfile:
+    """A profile of which exactly one request comes."""
+    profile = LoadProfile(
+        rate=20, seconds=0.05, prompt_words=Lengths(120), output_tokens=Lengths(tokens), extra={"ignore_eos": True}
+    )
+    return next(p for seed in range(100) if len(list(arrivals(p := replace(profile, seed=tokens + seed)))) == 1)
+
+
 def test_vllm_latencies_lie_in_the_bucket_that_holds_the_clients(vllm) -> None:
     """One streamed request at a time, so that what a histogram gained is that request's."""
 
     async def body(engine: Watched) -> None:
-        for seed, tokens in enumerate((8, 24, 48)):
+        for tokens in (8, 24, 48):
             before = await engine.settled()
-            one = LoadProfile(
-                rate=50, seconds=0.2, prompt_words=Lengths(120), output_tokens=Lengths(tokens), seed=seed,
-                max_in_flight=1, extra={"ignore_eos": True},
-            )  # fmt: skip
-            report = await engine.load(one)
+            (record,) = (await engine.load(single(tokens))).records
             after = await engine.settled()
-            (record,) = report.records
             assert record.completion_tokens == tokens
             check_bucket(before, after, TTFT, record.ttft_seconds or 0.0)
             check_bucket(before, after, E2E, record.e2e_seconds)
