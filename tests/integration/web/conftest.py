@@ -142,3 +142,19 @@ def page(driver: webdriver.Chrome, api: Any) -> Iterator[Page]:
     driver.get("about:blank")
     server.close()
     assert errors == []
+
+
+@pytest.fixture
+def page_of(driver: webdriver.Chrome) -> Iterator[Callable[[str], Page]]:
+    """The page of a server that is running already. Afterwards the console must hold no error."""
+    pages: list[Page] = []
+
+    def make(url: str) -> Page:
+        driver.get_log("browser")
+        pages.append(Page(driver, url + "/"))
+        return pages[-1]
+
+    yield make
+    errors = [error for page in pages for error in page.errors()]
+    driver.get("about:blank")
+    assert errors == []
