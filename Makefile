@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SPREAD := -n 4 --dist loadgroup --no-loadscope-reorder
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test check fast real screenshots clean
@@ -11,11 +12,12 @@ demo: $(VENV)/demo.stamp  ## a real engine, four simulated ones, two faults, and
 
 test: $(VENV)/dev.stamp  ## everything, real engines included
 	sh .ci/install-tools
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SPREAD) -m "not real"
+	$(BIN)/python -m pytest -m real
 
 fast: $(VENV)/dev.stamp  ## everything but the real engines
 	sh .ci/install-tools
-	$(BIN)/python -m pytest -m "not real"
+	$(BIN)/python -m pytest $(SPREAD) -m "not real"
 
 real: $(VENV)/dev.stamp  ## only the real engines
 	sh .ci/install-tools

@@ -28,13 +28,17 @@ def check(
     file: Annotated[Path | None, typer.Argument(help="Configuration file.")] = None,
 ) -> None:
     """Check a configuration file and the rule files it names. Exit code 2 when something is wrong."""
+    from loms.agent.targets import static
+    from loms.alerting.receiver import receivers_of
     from loms.rules.read import load_groups
 
     settings = load_config(file)
     groups = load_groups(settings.rules.files, builtin=settings.rules.builtin)
     rules = sum(len(group.rules) for group in groups)
+    targets, receivers = static(settings), receivers_of(settings.alerting)
     name = file or (Path("loms.yaml") if Path("loms.yaml").exists() else "defaults")
-    print(f"{name}: ok ({len(settings.scrape.jobs)} scrape jobs, {rules} rules)", file=sys.stdout)
+    counts = f"{len(targets)} static targets, {rules} rules, {len(receivers)} receivers"
+    print(f"{name}: ok ({counts})")
 
 
 @app.command("show")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import socket
 from contextlib import suppress
 
@@ -48,6 +49,10 @@ async def _serve(config: Config, listener: socket.socket) -> None:
             uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=3)
         )
         work = [asyncio.create_task(agent.run(), name="agent"), asyncio.create_task(server.run(), name="server")]
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # uvicorn takes these over while it serves, and raises them again when it has shut down: by then they must
+            # not kill, because what is queued is still to be written.
+            signal.signal(number, lambda *_: setattr(http, "should_exit", True))
         for task in work:
             task.add_done_callback(lambda ended: _stop_if_failed(ended, http))
         _log.info("LOMS is up: http://%s:%d (data in %s)", host, port, server.database.path)

@@ -105,10 +105,13 @@ class ScrapePool:
 
     @staticmethod
     async def _stop(tasks: Iterable[asyncio.Task[None]]) -> None:
-        stopping = list(tasks)
-        for task in stopping:
-            task.cancel()
-        await asyncio.gather(*stopping, return_exceptions=True)
+        """Cancel until all have ended: a task can lose a cancellation (`asyncio.wait_for` up to Python 3.11 does when
+        what it waits for is done at the same moment)."""
+        running = set(tasks)
+        while running:
+            for task in running:
+                task.cancel()
+            _, running = await asyncio.wait(running, timeout=1.0)
 
 
 def _endpoint(target: Target) -> tuple[str, int]:

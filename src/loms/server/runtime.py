@@ -84,12 +84,17 @@ class Server:
         now = self.clock.now_ms()
         self.evaluator.restore(self._pipeline.restore(now), now)
         self._delivery.restore()
+        evaluation = asyncio.create_task(self._evaluate(), name="evaluation")
         delivery = asyncio.create_task(self._delivery.run(), name="delivery")
         try:
-            await self._evaluate()
+            ended, _ = await asyncio.wait((evaluation, delivery), return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
         finally:
+            evaluation.cancel()
             self._delivery.stop()  # a message that is being sent is sent to its end, so that it is not sent again
-            await asyncio.wait_for(delivery, STOP_SECONDS)
+            await asyncio.wait((evaluation, delivery), timeout=STOP_SECONDS)
+            delivery.cancel()
 
     def ready(self) -> bool:
         """Rules have been evaluated once, which needs the store to answer."""

@@ -18,7 +18,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,15 +135,19 @@ class Vllm:
 
 
 class Loms:
-    """``loms up`` in a process of its own, watching these engines; a context manager."""
+    """``loms up`` in a process of its own, watching these engines; a context manager.
 
-    def __init__(self, folder: Path, instances: Sequence[str]) -> None:
+    Started again on the same folder it finds its data. ``sections`` are parts of the configuration.
+    """
+
+    def __init__(self, folder: Path, instances: Sequence[str], **sections: Mapping[str, Any]) -> None:
         self.url = f"http://127.0.0.1:{free_port()}"
         self.log = folder / "loms.log"
         config = {
             "server": {"port": int(self.url.rpartition(":")[2])},
             "store": {"path": str(folder / "data")},
             "scrape": {"discover": {"enabled": False}, "jobs": [{"name": "engines", "targets": list(instances)}]},
+            **sections,
         }
         (folder / "loms.yaml").write_text(json.dumps(config))  # JSON is YAML
         with self.log.open("wb") as output:
@@ -272,6 +276,12 @@ def loms(tmp_path_factory: pytest.TempPathFactory, vllm: Vllm, llama: LlamaServe
                 lambda i=instance: running.engine(i).get("state") == "idle", 60, f"the first verdict on {instance}"
             )
         yield running
+
+
+@pytest.fixture
+def start_loms(tmp_path: Path) -> Callable[..., Loms]:
+    """Makes a LOMS of the test's own; the second one finds the first one's data."""
+    return lambda server, **sections: Loms(tmp_path, [server.url.rpartition("/")[2]], **sections)
 
 
 @pytest.fixture(name="wait_until", scope="session")

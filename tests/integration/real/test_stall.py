@@ -114,6 +114,7 @@ def await_stalled(loms, vllm, since: float, wait_until: Callable[..., None]) -> 
         return bool(loms.incidents(instance(vllm), "open"))
 
     wait_until(noticed, NOTICED_SECONDS - (time.monotonic() - since), "noticing that the engine is frozen")
+    print(f"noticed after {time.monotonic() - since:.1f} s")
     assert health == {200}
     (incident,) = loms.incidents(instance(vllm), "open")
     assert [alert["rule"] for alert in incident["alerts"]] == ["EngineStalled"]
@@ -155,3 +156,23 @@ def test_an_engine_core_frozen_while_idle_is_noticed_though_nothing_runs_or_wait
     # Requests that were given up while it was frozen are not its users'.
     assert counters(loms, vllm) == before
     assert loms.incidents(instance(llama)) == []
+
+
+def test_probes_stay_out_of_the_counters_when_loms_itself_restarts(vllm, start_loms, wait_until) -> None:
+    often = {"probe": {"interval": "2s"}}
+
+    def probes(loms) -> float:
+        return loms.value('loms_probe_requests_total{outcome="ok"}')
+
+    with start_loms(vllm, **often) as first:
+        wait_until(lambda: probes(first) >= 2, 60, "the second probe")
+        before = counters(first, vllm)
+        assert counters(first, vllm)[FINISHED] < raw_finished(first)
+    with start_loms(vllm, **often) as second:
+        wait_until(lambda: probes(second) >= 2, 60, "the second probe")
+        assert counters(second, vllm) == before
+
+
+def raw_finished(loms) -> float:
+    value: float = loms.value("sum(vllm:request_success_total)")
+    return value

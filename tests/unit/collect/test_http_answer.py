@@ -115,6 +115,7 @@ class TestDecompress:
             (gzip.compress(b"a 1\n")[:-3], "gzip", "cut off"),
             (zlib.compress(b"a 1\n"), "br", "compressed as 'br'"),
         ],
+        ids=["not gzip", "cut off", "unknown"],
     )
     def test_what_cannot_be_decompressed(self, body: bytes, encoding: str, complaint: str) -> None:
         with pytest.raises(TargetError, match=complaint) as caught:

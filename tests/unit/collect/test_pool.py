@@ -196,3 +196,24 @@ def test_companions_live_as_long_as_their_target() -> None:
         assert log[-1] == "end h2:1"
 
     asyncio.run(run())
+
+
+def test_a_companion_that_loses_a_cancellation_ends_all_the_same() -> None:
+    lost = asyncio.Event()
+
+    async def forgetful(scraper: Scraper) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            lost.set()
+        await asyncio.Event().wait()
+
+    async def run() -> None:
+        bench = Bench()
+        pool = ScrapePool(bench.make, [forgetful])
+        await pool.update([ONE])
+        await bench.scraped()
+        await asyncio.wait_for(pool.close(), 30)
+
+    asyncio.run(run())
+    assert lost.is_set()
