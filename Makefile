@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SPREAD := -n 4 --dist loadgroup --no-loadscope-reorder
+SPREAD := -n 4 --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test check fast real screenshots clean

@@ -46,6 +46,8 @@ CONSTANT = re.compile(r"python_info|process_start_time_seconds|\w+:\w+_(info|cre
 SAMPLE = re.compile(r"^([^#\s].*) (\S+)$", re.MULTILINE)
 VARIANTS = 64
 INTERVAL = 5
+WARM_UP_SECONDS = 25.0
+"""Several rounds: in the first series are created, in the second LOMS knows what the engines say of themselves."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -277,10 +279,10 @@ def machine() -> str:
 
 
 def compare(options: argparse.Namespace) -> dict[str, Any]:
-    seconds, warm_up = (options.seconds or 5.0, 10.0) if options.quick else (options.seconds or 60.0, 20.0)
+    seconds = options.seconds or (5.0 if options.quick else 60.0)
     if options.profile:
         options.profile = str(Path(options.profile).absolute())
-    ours, theirs = parsing(4.0)
+    ours, theirs = parsing(3.0)
     server = Server()
     results: dict[str, Any] = {}
     samples = len(SAMPLE.findall(TEXT.read_text()))
@@ -294,6 +296,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
                     continue
                 directory = Path(name, system)
                 directory.mkdir()
+                warm_up = WARM_UP_SECONDS if not options.quick else 13.0 if system == "loms" else 7.0
                 print(f"{system}: {warm_up + seconds:g} s", file=sys.stderr)
                 with running(command, directory) as process:
                     results[system] = measure(process, server, samples, warm_up, seconds)
@@ -338,7 +341,10 @@ def main() -> None:
         run_loms(options.port, options.targets, Path("store"), options.profile)
     else:
         results = compare(options)
-        print(json.dumps(results)) if options.json else show(results)
+        if options.json:
+            print(json.dumps(results))
+        else:
+            show(results)
 
 
 if __name__ == "__main__":

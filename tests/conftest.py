@@ -1,10 +1,20 @@
-"""How the tests are shared out: several processes, the long files first, one browser, one file in one process."""
+"""Several processes share the tests by whole files (``--dist loadfile``); the long files come first."""
 
 from __future__ import annotations
 
 import pytest
 
-LONG = ("web/", "test_up.py", "test_promql_live.py", "test_store_process.py", "test_lab_engine.py", "test_alerting")
+LONG = (
+    "test_up.py",
+    "test_promql_live.py",
+    "test_store_process.py",
+    "web/test_live.py",
+    "web/",
+    "test_lab_engine.py",
+    "test_promql_prometheus.py",
+    "integration/",
+    "property/",
+)
 """Parts of paths, the longest-running first."""
 
 
@@ -14,6 +24,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((i for i, part in enumerate(LONG) if part in item.path.as_posix()), len(LONG))
 
     items.sort(key=rank)
-    for item in items:
-        group = "browser" if item.get_closest_marker("browser") else item.path.as_posix()
-        item.add_marker(pytest.mark.xdist_group(group))

@@ -98,7 +98,8 @@ class Agent:
             key = target.probe.api_key or target.auth.bearer_token
             headers = {"Authorization": f"Bearer {key}"} if key else {}
             with guard("identify"):
-                await keep_identified(self._translators[target], session, _base(target), headers)
+                translator = self._translators[target]
+                await keep_identified(translator, session, _base(target), headers, on_news=scraper.scrape_now)
 
         self._pool = ScrapePool(make, [probing, identifying])
         ports = self._ports(fetcher, reading)

@@ -116,6 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parameters.n_parallel = options.slots
     parameters.n_ctx = options.context
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = 1
+    parameters.n_batch = 256  # a counter moves after each batch, and on one core 2048 tokens take many seconds
     parameters.n_threads_http = 8
     parameters.verbosity = 2  # warnings and errors
     parameters.endpoint_metrics = parameters.endpoint_slots = parameters.endpoint_props = True
