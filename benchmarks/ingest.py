@@ -185,15 +185,21 @@ def rss_mb(pid: int) -> float:
     return sum(int(m[1]) for text in status if (m := re.search(r"VmRSS:\s+(\d+)", text))) / 1024
 
 
-def measure(process: subprocess.Popen[bytes], server: Server, samples: int, warm_up: float, seconds: float) -> Any:
-    """CPU seconds per million samples over whole intervals, after the warm-up; ``samples`` in one exposition."""
+def measure(
+    process: subprocess.Popen[bytes], server: Server, directory: Path, targets: int, warm_up: float, seconds: float
+) -> dict[str, float]:
+    """CPU seconds per million samples over whole intervals, after the warm-up."""
+    samples = len(SAMPLE.findall(TEXT.read_text()))
     time.sleep(warm_up)
     if process.poll() is not None:
         raise SystemExit(f"{process.args!r} ended early with {process.returncode}")
     served, cpu, begun = server.served(), cpu_seconds(process.pid), time.monotonic()
     time.sleep(seconds)
     count, spent = server.served() - served, cpu_seconds(process.pid) - cpu
-    millions = count * samples / 1e6
+    millions, expected = count * samples / 1e6, targets * seconds / INTERVAL
+    if count < 0.95 * expected:
+        print(f"behind: {count} scrapes instead of {expected:.0f}; the last it said:", file=sys.stderr)
+        print((directory / "log.txt").read_text(errors="replace")[-2000:], file=sys.stderr)
     return {
         "cpu_seconds_per_million": round(spent / millions, 3),
         "rss_mb": round(rss_mb(process.pid)),
@@ -299,7 +305,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
                 warm_up = WARM_UP_SECONDS if not options.quick else 13.0 if system == "loms" else 7.0
                 print(f"{system}: {warm_up + seconds:g} s", file=sys.stderr)
                 with running(command, directory) as process:
-                    results[system] = measure(process, server, samples, warm_up, seconds)
+                    results[system] = measure(process, server, directory, options.targets, warm_up, seconds)
     finally:
         server.close()
     results.setdefault("loms", {}).update(ours)

@@ -87,7 +87,8 @@ class Server:
         evaluation = asyncio.create_task(self._evaluate(), name="evaluation")
         delivery = asyncio.create_task(self._delivery.run(), name="delivery")
         try:
-            ended, _ = await asyncio.wait((evaluation, delivery), return_when=asyncio.FIRST_COMPLETED)
+            # Without receivers the delivery ends at once, and rightly; only a failure ends the whole.
+            ended, _ = await asyncio.wait((evaluation, delivery), return_when=asyncio.FIRST_EXCEPTION)
             for task in ended:
                 task.result()
         finally:

@@ -33,7 +33,7 @@ def loms(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lom
 def test_a_hang_is_an_incident_on_the_page_and_goes_away(page_of, fleet: Fleet, loms: Loms) -> None:
     page = page_of(loms.url)
     victim = fleet.urls[1].removeprefix("http://")
-    wait_until(lambda: loms.engine(victim).get("state") == "idle", 60, "the first verdict")
+    wait_until(lambda: loms.engine(victim).get("state") == "idle", 60, f"the first verdict: {loms.get('/api/engines')}")
     page.open("#/")
     page.until(lambda: victim in page.text("main") and "simulated" in page.text("main"))
     assert "all quiet" in page.text("header")
