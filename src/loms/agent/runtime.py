@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -21,7 +20,7 @@ from loms.collect.targets import Target
 from loms.core.clock import Clock
 from loms.core.config import Config, ScrapeJob
 from loms.core.guard import guard
-from loms.core.model import Sink
+from loms.core.model import EngineStatus, Sink
 from loms.engines.engine import recognise
 from loms.engines.identity import keep_identified
 from loms.engines.translate import Translator
@@ -32,22 +31,6 @@ Recall = Callable[[Sequence[int]], Awaitable[Mapping[int, tuple[int, float]]]]
 
 PORTS_JOB = "discovered"
 """Job of the engines that were found by their port."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStatus:
-    """One recognised engine, as far as its own exposition tells."""
-
-    instance: str
-    job: str
-    engine: str
-    model: str
-    version: str
-    zone: str
-    simulated: bool
-    up: bool
-    unavailable: Mapping[str, str]
-    unmapped: Sequence[str]
 
 
 class Agent:

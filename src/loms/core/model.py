@@ -136,6 +136,25 @@ class Frame:
         return self.values[:, -1]
 
 
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """What the collecting side knows of one engine from its own exposition."""
+
+    instance: str
+    job: str
+    engine: str
+    model: str
+    version: str
+    zone: str
+    simulated: bool
+    up: bool
+    """The newest scrape was good."""
+    unavailable: Mapping[str, str]
+    """Canonical Prometheus family → why it is not to be had."""
+    unmapped: Sequence[str]
+    """The engine's own families that have no canonical name."""
+
+
 class Querier(Protocol):
     """Evaluates PromQL; the store, a remote Prometheus and the tests' fake all look like this."""
 

@@ -5,36 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from fastapi import APIRouter, HTTPException, Query
 
 from loms import __version__
 from loms.core import selfmetrics
-from loms.core.model import Alert, Finding, Incident
+from loms.core.model import Alert, EngineStatus, Finding, Incident
 from loms.server.runtime import Server
-
-
-class EngineRow(Protocol):
-    """What is known of one engine from its own exposition (`loms.agent.runtime.EngineStatus`)."""
-
-    instance: str
-    job: str
-    engine: str
-    model: str
-    version: str
-    zone: str
-    simulated: bool
-    up: bool
-    unavailable: Any
-    unmapped: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
     """What the collecting side of the process tells the API. A server without an agent has nothing to tell."""
 
-    engines: Callable[[], Sequence[Any]] = field(default=lambda: ())
+    engines: Callable[[], Sequence[EngineStatus]] = field(default=lambda: ())
     targets: Callable[[], Sequence[Any]] = field(default=lambda: ())
     problems: Callable[[], Sequence[str]] = field(default=lambda: ())
 
@@ -154,23 +139,13 @@ def alert_json(alert: Alert) -> dict[str, Any]:
     }
 
 
-def _engine_json(row: EngineRow, finding: Finding | None, since_ms: int | None) -> dict[str, Any]:
+def _engine_json(row: EngineStatus, finding: Finding | None, since_ms: int | None) -> dict[str, Any]:
     progress = next((e.value for e in finding.evidence if e.unit == "timestamp"), None) if finding else None
-    return {
-        "instance": row.instance,
-        "job": row.job,
-        "engine": row.engine,
-        "model": row.model,
-        "version": row.version,
-        "zone": row.zone,
-        "simulated": row.simulated,
-        "up": row.up,
+    return asdict(row) | {
         "state": finding.kind if finding else "unknown",
         "state_reason": finding.summary if finding else "not evaluated yet",
         "since_ms": since_ms,
         "last_progress_ms": None if progress is None else round(progress * 1000),
-        "unavailable": dict(row.unavailable),
-        "unmapped": list(row.unmapped),
     }
 
 

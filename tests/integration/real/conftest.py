@@ -7,22 +7,14 @@ The first use installs vLLM with ``.ci/install-vllm`` into ``.venv-vllm`` at the
 from __future__ import annotations
 
 import contextlib
-import json
-import math
 import os
 import signal
-import socket
 import subprocess
-import sys
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.processes import Loms, free_port, status, wait_until
 
 from loms.core.errors import MissingPackageError
 from loms.lab.llama import LlamaServer, require
@@ -32,22 +24,6 @@ HOME = ROOT / ".venv-vllm"
 MODEL = "smollm2-135m"
 START_SECONDS = 180
 INSTALL_SECONDS = 540
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def wait_until(condition: Callable[[], object], seconds: float, what: str | Callable[[], str]) -> None:
-    """Wait for something that happens in another process."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            pytest.fail(f"{what if isinstance(what, str) else what()} did not happen within {seconds:g} s")
-        time.sleep(0.2)
 
 
 class Vllm:
@@ -134,86 +110,6 @@ class Vllm:
         return self.health() == 200
 
 
-class Loms:
-    """``loms up`` in a process of its own, watching these engines; a context manager.
-
-    Started again on the same folder it finds its data. ``sections`` are parts of the configuration.
-    """
-
-    def __init__(self, folder: Path, instances: Sequence[str], **sections: Mapping[str, Any]) -> None:
-        self.url = f"http://127.0.0.1:{free_port()}"
-        self.log = folder / "loms.log"
-        config = {
-            "server": {"port": int(self.url.rpartition(":")[2])},
-            "store": {"path": str(folder / "data")},
-            "scrape": {"discover": {"enabled": False}, "jobs": [{"name": "engines", "targets": list(instances)}]},
-            **sections,
-        }
-        (folder / "loms.yaml").write_text(json.dumps(config))  # JSON is YAML
-        with self.log.open("wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "loms", "up", "--config", str(folder / "loms.yaml")],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        try:
-            wait_until(self._ready, 60, "LOMS's start")
-        except BaseException:
-            self.stop()
-            raise
-
-    def __enter__(self) -> Loms:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def get(self, path: str, **parameters: str) -> Any:
-        query = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
-        with urllib.request.urlopen(f"{self.url}{path}{query}", timeout=20) as response:
-            return json.load(response)
-
-    def value(self, expr: str) -> float:
-        """The one value of an instant query; NaN when it gives none."""
-        result = self.get("/api/v1/query", query=expr)["data"]["result"]
-        assert len(result) <= 1, result
-        return float(result[0]["value"][1]) if result else math.nan
-
-    def engine(self, instance: str) -> dict[str, Any]:
-        """The row of ``/api/engines``; empty before the engine is known."""
-        return next((row for row in self.get("/api/engines") if row["instance"] == instance), {})
-
-    def incidents(self, instance: str, state: str = "all") -> list[dict[str, Any]]:
-        found = self.get("/api/incidents", state=state)["incidents"]
-        return [incident for incident in found if incident["group"].get("instance") == instance]
-
-    def stop(self) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def _ready(self) -> bool:
-        if self._process.poll() is not None:
-            pytest.fail(f"LOMS ended while starting:\n{self.log.read_text(errors='replace')[-3000:]}")
-        return status(f"{self.url}/readyz") == 200
-
-
-def status(url: str) -> int:
-    """HTTP status of a GET; 0 when there is no answer."""
-    try:
-        with urllib.request.urlopen(url, timeout=10) as response:
-            answered: int = response.status
-            return answered
-    except urllib.error.HTTPError as error:
-        return error.code
-    except OSError:
-        return 0
-
-
 def _family(pid: int) -> list[int]:
     """A process and all that descend from it."""
     parents: dict[int, int] = {}
@@ -281,7 +177,7 @@ def loms(tmp_path_factory: pytest.TempPathFactory, vllm: Vllm, llama: LlamaServe
 @pytest.fixture
 def start_loms(tmp_path: Path) -> Callable[..., Loms]:
     """Makes a LOMS of the test's own; the second one finds the first one's data."""
-    return lambda server, **sections: Loms(tmp_path, [server.url.rpartition("/")[2]], **sections)
+    return lambda server, **sections: Loms(tmp_path, [server.url.rpartition("/")[2]], sections)
 
 
 @pytest.fixture(name="wait_until", scope="session")
