@@ -47,7 +47,7 @@ SAMPLE = re.compile(r"^([^#\s].*) (\S+)$", re.MULTILINE)
 VARIANTS = 64
 INTERVAL = 5
 WARM_UP_SECONDS = 25.0
-"""Several rounds: in the first series are created, in the second LOMS knows what the engines say of themselves."""
+"""Several rounds: Prometheus begins after 5 s; LOMS knows in its second round what the engines say of themselves."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -302,7 +302,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
                     continue
                 directory = Path(name, system)
                 directory.mkdir()
-                warm_up = WARM_UP_SECONDS if not options.quick else 13.0 if system == "loms" else 7.0
+                warm_up = WARM_UP_SECONDS if not options.quick else 7.0 if system == "victoriametrics" else 13.0
                 print(f"{system}: {warm_up + seconds:g} s", file=sys.stderr)
                 with running(command, directory) as process:
                     results[system] = measure(process, server, directory, options.targets, warm_up, seconds)

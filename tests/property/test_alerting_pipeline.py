@@ -26,12 +26,16 @@ class Memory:
 
     def __init__(self) -> None:
         self.saved: dict[str, Incident] = {}
+        self.alerts: dict[str, Alert] = {}
 
     def put_alerts(self, alerts: Iterable[Alert]) -> None:
-        list(alerts)
+        self.alerts.update({alert.fingerprint: alert for alert in alerts})
 
     def put_incidents(self, incidents: Iterable[Incident]) -> None:
         self.saved.update({incident.id: incident for incident in incidents})
+
+    def open_alerts(self) -> list[Alert]:
+        return [alert for alert in self.alerts.values() if alert.state != "resolved"]
 
     def incidents(self, state: str = "all", limit: int = 100) -> list[Incident]:
         found = [incident for incident in self.saved.values() if state in ("all", incident.state)]

@@ -68,8 +68,8 @@ def static(config: Config) -> list[Target]:
 def own(config: Config, port: int) -> Target:
     """LOMS's own ``/metrics``."""
     job = ScrapeJob(name=OWN_JOB, probe=False, bearer_token=config.server.token)
-    host = "127.0.0.1" if config.server.host in ("0.0.0.0", "::") else config.server.host  # noqa: S104
-    return _addressed(template(config, job), job, f"{host}:{port}")
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.server.host, config.server.host)  # noqa: S104
+    return _addressed(template(config, job), job, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
 
 
 def _addressed(target: Target, job: ScrapeJob, address: str) -> Target:

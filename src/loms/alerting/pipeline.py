@@ -62,11 +62,14 @@ class Pipeline:
         """Open ones, and those resolved so recently that they may be opened again, by group."""
         self._told: dict[tuple[str, str], Told] = {}
         """(incident id, receiver) → what it was last told."""
-        self._unsaved: set[str] = set()
+        self._unsaved: dict[str, Incident] = {}
+        """Incident id → what the store does not have yet."""
+        self._pending: dict[str, Alert] = {}
+        """The pending alerts that the store has, by fingerprint."""
         self._refreshed_ms = 0
 
     def restore(self, at_ms: int) -> list[Alert]:
-        """Read open and recently resolved incidents back; returns the firing alerts, for the evaluator to go on with.
+        """Read incidents and alerts back; returns the pending and firing alerts, for the evaluator to go on with.
 
         Raises `StoreError`.
         """
@@ -80,7 +83,9 @@ class Pipeline:
             for receiver in self._receivers:
                 self._told[incident.id, receiver.name] = assumed_told(incident)
         selfmetrics.incidents_open.set(len(self.open_incidents()))
-        return [alert for incident in self.open_incidents() for alert in incident.alerts if alert.state == "firing"]
+        self._pending = {alert.fingerprint: alert for alert in self._state.open_alerts() if alert.state == "pending"}
+        firing = [alert for incident in self.open_incidents() for alert in incident.alerts if alert.state == "firing"]
+        return [*firing, *self._pending.values()]
 
     def open_incidents(self) -> tuple[Incident, ...]:
         """Those open now, with the newest values; the oldest first."""
@@ -94,11 +99,14 @@ class Pipeline:
         """
         firing: dict[Labels, dict[str, Alert]] = {}
         ended: dict[str, Alert] = {}
+        pending: dict[str, Alert] = {}
         for alert in alerts:
             if alert.state == "firing":
                 firing.setdefault(group_of(alert, self._group_by), {})[alert.fingerprint] = alert
             elif alert.state == "resolved":
                 ended[alert.fingerprint] = alert
+            else:
+                pending[alert.fingerprint] = alert
         changed = [
             incident
             for group in dict.fromkeys((*firing, *self._incidents))
@@ -106,6 +114,7 @@ class Pipeline:
         ]
         told_about = self._notify(at_ms)
         self._save((*changed, *told_about), at_ms)
+        self._save_pending(pending, at_ms)
         self._forget(at_ms)
         selfmetrics.incidents_open.set(len(self.open_incidents()))
         return changed
@@ -165,11 +174,13 @@ class Pipeline:
 
     def _save(self, changed: Iterable[Incident], at_ms: int) -> None:
         """Store what changed, and now and then the values of what did not. What the store refuses is tried again."""
-        self._unsaved.update(incident.id for incident in changed)
+        self._unsaved.update((incident.id, incident) for incident in changed)
         refresh = abs(at_ms - self._refreshed_ms) >= REFRESH_MS
-        rows = [i for i in self._incidents.values() if i.id in self._unsaved or (refresh and i.state == "open")]
         if refresh:
             self._refreshed_ms = at_ms
+        current = (i for i in self._incidents.values() if i.id in self._unsaved or (refresh and i.state == "open"))
+        self._unsaved.update((incident.id, incident) for incident in current)
+        rows = list(self._unsaved.values())
         if not rows:
             return
         try:
@@ -179,6 +190,23 @@ class Pipeline:
             _log.error("incidents cannot be stored: %s", error.message)
         else:
             self._unsaved.clear()
+
+    def _save_pending(self, now: dict[str, Alert], at_ms: int) -> None:
+        """Store alerts that began to be pending, and the end of those that are neither pending nor firing any more."""
+        firing = {alert.fingerprint for incident in self.open_incidents() for alert in incident.alerts}
+        begun = [alert for key, alert in now.items() if key not in self._pending]
+        ended = [
+            replace(alert, state="resolved", resolved_at_ms=at_ms)
+            for key, alert in self._pending.items()
+            if key not in now and key not in firing
+        ]
+        if begun or ended:
+            try:
+                self._state.put_alerts([*begun, *ended])
+            except StoreError as error:
+                _log.error("alerts cannot be stored: %s", error.message)
+                return
+        self._pending = now
 
     def _forget(self, at_ms: int) -> None:
         """Let go of incidents that can no longer be opened again and are stored."""

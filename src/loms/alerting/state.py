@@ -62,6 +62,10 @@ class State(Protocol):
 
     def put_alerts(self, alerts: Iterable[Alert], /) -> None: ...
 
+    def open_alerts(self) -> Sequence[Alert]:
+        """Those that are pending or firing."""
+        ...
+
     def put_incidents(self, incidents: Iterable[Incident], /) -> None: ...
 
     def incidents(self, state: Literal["open", "resolved", "all"] = "all", limit: int = 100) -> Sequence[Incident]:

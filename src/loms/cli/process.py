@@ -42,7 +42,8 @@ async def _serve(config: Config, listener: socket.socket) -> None:
     """Run until SIGINT or SIGTERM; then what is queued is written before the store is closed."""
     clock = SystemClock()
     host, port = listener.getsockname()[:2]
-    with Server(config, clock) as server:
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    with Server(config, clock, url) as server:
         agent = Agent(config, server.writer, clock, recall=server.recall, own_port=port)
         app = build(server, Collected(agent.engines, agent.targets, agent.problems))
         http = uvicorn.Server(
@@ -55,7 +56,7 @@ async def _serve(config: Config, listener: socket.socket) -> None:
             signal.signal(number, lambda *_: setattr(http, "should_exit", True))
         for task in work:
             task.add_done_callback(lambda ended: _stop_if_failed(ended, http))
-        _log.info("LOMS is up: http://%s:%d (data in %s)", host, port, server.database.path)
+        _log.info("LOMS is up: %s (data in %s)", url, server.database.path)
         try:
             await http.serve(sockets=[listener])
         finally:

@@ -117,7 +117,8 @@ class _Connection(asyncio.BufferedProtocol):
         try:
             if exc is not None:
                 raise TargetError(
-                    f"the connection broke after {answer.received} bytes ({_text(exc)})", reason="connection"
+                    f"the connection broke after {answer.received} bytes ({_text(exc)})",
+                    reason="tls" if isinstance(exc, ssl.SSLError) else "connection",
                 )
             answer.end()
         except TargetError as error:

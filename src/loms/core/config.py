@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
 
 from loms.core.errors import ConfigError
 
@@ -92,8 +101,8 @@ class ScrapeJob(Section):
     name: str = Field(min_length=1)
     targets: tuple[str, ...] = ()
     file_sd: tuple[str, ...] = ()
-    interval: Duration | None = None
-    timeout: Duration | None = None
+    interval: Annotated[Duration, Field(ge=1)] | None = None
+    timeout: Annotated[Duration, Field(gt=0)] | None = None
     path: str = "/metrics"
     scheme: Literal["http", "https"] = "http"
     labels: Mapping[str, str] = {}
@@ -137,6 +146,14 @@ class Scrape(Section):
     """Regular expressions on raw metric names that are not stored; canonical series are not affected."""
     own_metrics: bool = True
     """Scrape LOMS's own ``/metrics`` too."""
+
+    @field_validator("jobs")
+    @classmethod
+    def _names_differ(cls, jobs: tuple[ScrapeJob, ...]) -> tuple[ScrapeJob, ...]:
+        names = [job.name for job in jobs]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"two jobs are named {twice!r}")
+        return jobs
 
 
 class Probe(Section):

@@ -87,6 +87,8 @@ class Evaluator:
         findings: dict[str, list[Finding] | LomsError] = {}
         for number, group in enumerate(self.groups):
             due = self._due_ms[number]
+            if due is not None and at_ms < due - 2 * group.interval_ms:
+                due = None  # the clock was set back
             if due is not None and at_ms + group.interval_ms // 20 < due:
                 continue
             missed = 0 if due is None else max(0, at_ms - due) // group.interval_ms

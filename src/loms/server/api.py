@@ -11,6 +11,7 @@ from fastapi import APIRouter, HTTPException, Query
 
 from loms import __version__
 from loms.core import selfmetrics
+from loms.core.log import redact
 from loms.core.model import Alert, EngineStatus, Finding, Incident
 from loms.server.runtime import Server
 
@@ -52,7 +53,10 @@ def router(server: Server, collected: Collected) -> APIRouter:
     @api.get("/targets")
     def targets() -> dict[str, Any]:
         """What is scraped, and how it goes."""
-        return {"targets": [asdict(row) for row in collected.targets()], "problems": list(collected.problems())}
+        rows = [asdict(row) for row in collected.targets()]
+        for row in rows:
+            row["url"], row["last_error"] = redact(row["url"]), redact(row["last_error"])
+        return {"targets": rows, "problems": list(collected.problems())}
 
     @api.get("/rules")
     def rules() -> dict[str, Any]:

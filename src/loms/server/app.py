@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 from fastapi import FastAPI
-from fastapi.exceptions import HTTPException, RequestValidationError
+from fastapi.exceptions import RequestValidationError
 from fastapi.requests import Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from loms import __version__
 from loms.core import selfmetrics
 from loms.core.errors import LomsError
 from loms.server import api, page, prometheus
-from loms.server.auth import TokenGate
+from loms.server.auth import SafeHeaders, TokenGate
 from loms.server.runtime import Server
+
+LOOPBACK = ["127.0.0.1", "localhost", "[::1]", "["]
+"""Host names of a server without a token (the last is what remains of an IPv6 address when the port is cut off)."""
 
 
 def build(server: Server, collected: api.Collected) -> FastAPI:
     """All routes over one running server."""
     app = FastAPI(title="LOMS", version=__version__, docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=1)
-    if server.config.server.token:
-        app.add_middleware(TokenGate, token=server.config.server.token.get_secret_value())
+    token = server.config.server.token
+    if token:
+        app.add_middleware(TokenGate, token=token.get_secret_value())
+    else:  # a page of somebody else's, whose name is made to point here, must not read what only loopback may
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK)
+    app.add_middleware(SafeHeaders)
 
     @app.get("/healthz", include_in_schema=False)
     def healthz() -> Response:
@@ -42,7 +51,7 @@ def build(server: Server, collected: api.Collected) -> FastAPI:
 
     app.include_router(prometheus.router(server.engine, server.clock))
     app.include_router(api.router(server, collected))
-    app.include_router(page.router())
+    app.include_router(page.router(gated=token is not None))
     app.mount("/web", page.assets(), name="web")
     app.add_exception_handler(LomsError, _loms_error)
     app.add_exception_handler(RequestValidationError, _validation_error)

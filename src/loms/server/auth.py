@@ -1,4 +1,4 @@
-"""One token for everything but the health checks, compared in constant time."""
+"""Who may ask, and what browsers are told: the token gate and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hmac
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 OPEN = ("/healthz", "/readyz")
 COOKIE = "loms_token"
@@ -38,3 +38,26 @@ class TokenGate:
             request.query_params.get("token", "") if request.url.path == "/" else "",
         )
         return any(hmac.compare_digest(self._token, text.encode()) for text in offered if text)
+
+
+class SafeHeaders:
+    """ASGI middleware: a page of LOMS loads nothing from elsewhere, and nothing takes it for what it is not."""
+
+    HEADERS = (
+        (
+            b"content-security-policy",
+            b"default-src 'self'; base-uri 'none'; object-src 'none'; frame-ancestors 'none'; form-action 'self'",
+        ),
+        (b"x-content-type-options", b"nosniff"),
+    )
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *self.HEADERS]
+            await send(message)
+
+        await self._app(scope, receive, with_headers)

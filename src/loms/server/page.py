@@ -12,8 +12,6 @@ import loms
 from loms.core.errors import LomsError
 from loms.server.auth import COOKIE
 
-_POLICY = "default-src 'self'; base-uri 'none'; object-src 'none'; frame-ancestors 'none'; form-action 'self'"
-
 
 def folder() -> Path:
     """Where ``index.html`` is. Raises `LomsError` when the installation lacks it."""
@@ -24,18 +22,18 @@ def folder() -> Path:
     raise LomsError("the web page is missing from this installation", hint="reinstall: pip install 'loms[server]'")
 
 
-def router() -> APIRouter:
-    """``/`` is the page; a token given there once is kept as a cookie, so that the page's own requests pass."""
+def router(*, gated: bool) -> APIRouter:
+    """``/`` is the page. Behind a token gate, a token given there is kept as a cookie, for the page's own requests."""
     index = folder() / "index.html"
     pages = APIRouter(include_in_schema=False)
 
     @pages.get("/")
     def page(request: Request) -> Response:
-        if token := request.query_params.get("token"):
+        if gated and (token := request.query_params.get("token")):
             answer: Response = RedirectResponse("./")
             answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
             return answer
-        return FileResponse(index, headers={"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"})
+        return FileResponse(index, headers={"Cache-Control": "no-cache"})
 
     return pages
 

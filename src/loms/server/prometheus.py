@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs
 
+import anyio
+import anyio.to_thread
 from fastapi import APIRouter, Request
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from loms.core import selfmetrics
@@ -20,6 +21,8 @@ from loms.server.wire import check_resolution, format_time, format_value, parse_
 
 _STATUS = {"bad_data": 400, "execution": 422, "timeout": 503, "internal": 500}
 _HOUR_MS = 3_600_000
+CONCURRENT_QUERIES = 3
+"""Fewer than the store has readers, so that slow dashboards do not hold up the rules."""
 
 Parameters = dict[str, list[str]]
 
@@ -27,6 +30,13 @@ Parameters = dict[str, list[str]]
 def router(engine: Engine, clock: Clock) -> APIRouter:
     """Routes under ``/api/v1``; GET and form-encoded POST alike."""
     api, answers = APIRouter(prefix="/api/v1", tags=["prometheus"]), _Answers(engine, clock)
+    limiter = anyio.CapacityLimiter(CONCURRENT_QUERIES)
+
+    async def _answer(request: Request, work: Callable[[Parameters], Any]) -> Response:
+        async def in_thread(parameters: Parameters) -> Any:
+            return await anyio.to_thread.run_sync(work, parameters, limiter=limiter)
+
+        return await _answered(request, in_thread)
 
     @api.api_route("/query", methods=["GET", "POST"])
     async def query(request: Request) -> Response:
@@ -93,15 +103,15 @@ class _Answers:
         return parse_time("start", start) if start else now - _HOUR_MS, parse_time("end", end) if end else now
 
 
-async def _answer(request: Request, work: Callable[[Parameters], Any]) -> Response:
-    """Run ``work`` in a thread and wrap what it returns or raises as Prometheus does."""
+async def _answered(request: Request, work: Callable[[Parameters], Awaitable[Any]]) -> Response:
+    """Wrap what ``work`` returns or raises as Prometheus does."""
     parameters = parse_qs(request.url.query, keep_blank_values=True)
     if request.method == "POST":
         body = (await request.body()).decode(errors="replace")
         for name, values in parse_qs(body, keep_blank_values=True).items():
             parameters.setdefault(name, []).extend(values)
     try:
-        data = await run_in_threadpool(work, parameters)
+        data = await work(parameters)
     except QueryError as error:
         selfmetrics.query_failures.labels(error.kind).inc()
         return _json({"status": "error", "errorType": error.kind, "error": error.message}, _STATUS[error.kind])

@@ -24,6 +24,9 @@ from loms.store.writer import Writer
 
 _log = logging.getLogger("loms.server")
 
+READY_SECONDS = 60.0
+LONGEST_SLEEP_SECONDS = 5.0
+"""Between looks at what is due, so that a clock that was set back does not put the rules to sleep."""
 STOP_SECONDS = 12.0
 """How long the end of the process waits for a receiver's answer."""
 RECALL_WINDOW_MS = 86_400_000
@@ -33,8 +36,10 @@ RECALL_WINDOW_MS = 86_400_000
 class Server:
     """Everything behind the HTTP API. Construction opens the store; `run` evaluates rules until cancelled."""
 
-    def __init__(self, config: Config, clock: Clock) -> None:
-        """Raises `ConfigError` for a wrong rule file, `StoreError` when the store cannot be opened."""
+    def __init__(self, config: Config, clock: Clock, url: str) -> None:
+        """``url`` is where this server listens. Raises `ConfigError` for a wrong rule file, `StoreError` when the store
+        cannot be opened.
+        """
         self.config = config
         self.clock = clock
         self.started_ms = clock.now_ms()
@@ -67,9 +72,10 @@ class Server:
             group_by=config.alerting.group_by,
             reopen_within_seconds=config.alerting.reopen_within,
             repeat_interval_seconds=config.alerting.repeat_interval,
-            external_url=config.server.external_url or f"http://{config.server.host}:{config.server.port}",
+            external_url=config.server.external_url or url,
         )
-        self._evaluated = False
+        self._sound_at: float | None = None
+        """When an evaluation last went well, by the monotonic clock."""
 
     def __enter__(self) -> Self:
         return self
@@ -98,8 +104,8 @@ class Server:
             delivery.cancel()
 
     def ready(self) -> bool:
-        """Rules have been evaluated once, which needs the store to answer."""
-        return self._evaluated
+        """Rules were evaluated a moment ago and the store answered them."""
+        return self._sound_at is not None and self.clock.monotonic() - self._sound_at < READY_SECONDS
 
     async def recall(self, ids: Sequence[int]) -> Mapping[int, tuple[int, float]]:
         """Series id → newest stored (time in ms, value), for whoever must go on where the last process stopped."""
@@ -108,15 +114,19 @@ class Server:
 
     async def _evaluate(self) -> None:
         while True:
-            with guard("evaluate"):
-                await asyncio.to_thread(self._step, self.clock.now_ms())
+            step = asyncio.ensure_future(asyncio.to_thread(self._step, self.clock.now_ms()))
+            try:
+                with guard("evaluate"):
+                    await asyncio.shield(step)
+            finally:
+                await asyncio.wait((step,))  # the store must not be closed under a step that is under way
             due = self.evaluator.next_due_ms()
             wait = 1.0 if due is None else (due - self.clock.now_ms()) / 1000
-            await asyncio.sleep(max(0.05, wait))
+            await asyncio.sleep(min(max(0.05, wait), LONGEST_SLEEP_SECONDS))
 
     def _step(self, at_ms: int) -> None:
-        resolved = [
-            alert for result in self.evaluator.evaluate(at_ms) for alert in result.alerts if alert.state == "resolved"
-        ]
+        results = self.evaluator.evaluate(at_ms)
+        resolved = [alert for result in results for alert in result.alerts if alert.state == "resolved"]
         self._pipeline.process([*self.evaluator.alerts(), *resolved], at_ms)
-        self._evaluated = True
+        if not self.evaluator.groups or any(not result.error for result in results):
+            self._sound_at = self.clock.monotonic()

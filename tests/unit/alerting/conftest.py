@@ -34,6 +34,9 @@ class MemoryState:
         self._write()
         self.alerts.update({alert.fingerprint: alert for alert in alerts})
 
+    def open_alerts(self) -> list[Alert]:
+        return [alert for alert in self.alerts.values() if alert.state != "resolved"]
+
     def put_incidents(self, incidents: Iterable[Incident]) -> None:
         self._write()
         self.saved.update({incident.id: incident for incident in incidents})

@@ -169,3 +169,23 @@ def test_a_store_that_refuses_loses_nothing(world, state, alert) -> None:
     state.refuses = False
     world.at(503)
     assert [i.resolved_at_ms for i in state.incidents("resolved")] == [9000]
+
+
+def test_a_pending_alert_keeps_its_beginning_over_a_restart_and_is_forgotten_when_it_ends(
+    world, new_world, state, alert
+) -> None:
+    world.at(10, alert(since=10, state="pending"))
+    (restored,) = new_world(state).pipeline.restore(20_000)
+    assert (restored.state, restored.active_at_ms) == ("pending", 10_000)
+    world.at(30)
+    assert new_world(state).pipeline.restore(40_000) == []
+
+
+def test_an_end_that_the_store_refused_is_written_later_although_a_new_incident_began(world, state, alert) -> None:
+    world.at(0, alert())
+    state.refuses = True
+    world.at(10)
+    world.at(200, alert(since=200))  # too late to be the same incident
+    state.refuses = False
+    world.at(203, alert(since=200))
+    assert sorted(i.state for i in state.incidents()) == ["open", "resolved"]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from loms.collect.http_answer import Answer, decompress
 from loms.core.errors import TargetError
@@ -88,6 +91,41 @@ def test_broken_answers(data: bytes, reason: str, complaint: str) -> None:
 def test_chunks_add_up_against_the_limit() -> None:
     with pytest.raises(TargetError, match="larger than 100 bytes"):
         read(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"32\r\n" + b"x" * 50 + b"\r\n33\r\n")
+
+
+scraps = st.sampled_from(
+    [
+        *(b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 100 Go\r\n", b"\r\n", b"Content-Length: 3\r\n", b"Content-Length: x\r\n"),
+        *(
+            b"Transfer-Encoding: chunked\r\n",
+            b"3\r\nabc\r\n",
+            b"0\r\n",
+            b"abc",
+            b"\xff",
+            b"Connection: close\r\n",
+            b"7f",
+        ),
+    ]
+)
+
+
+def outcome(pieces: list[bytes]) -> tuple[int, bytes] | str:
+    answer = Answer(50)
+    try:
+        if not any(answer.feed(piece) for piece in pieces):
+            answer.end()
+    except TargetError as error:
+        return error.reason
+    return answer.status, answer.body
+
+
+@given(st.lists(scraps, max_size=10).map(b"".join), st.lists(st.integers(0, 200), max_size=4))
+def test_any_bytes_give_an_answer_or_a_target_error_however_they_are_cut(data: bytes, cuts: list[int]) -> None:
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    pieces = [data[start:end] for start, end in pairwise(edges)]
+    whole, cut = outcome([data]), outcome(pieces)
+    if isinstance(whole, tuple) and isinstance(cut, tuple):
+        assert cut == whole
 
 
 class TestDecompress:

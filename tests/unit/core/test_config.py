@@ -33,6 +33,11 @@ def write(tmp_path: Path, text: str) -> Path:
         ("- a\n- b\n", "{file}: the file must be a mapping of sections, not a list"),
         ("server:\n  port: 70000\n", "{file}:2: server.port: input should be less than or equal to 65535"),
         ("server:\n  host: 0.0.0.0\n", "{file}:2: server.host '0.0.0.0' is reachable from other machines"),
+        (
+            "scrape:\n  jobs:\n  - {name: a, interval: 10ms}\n",
+            "{file}:3: scrape.jobs[0].interval: input should be greater",
+        ),
+        ("scrape:\n  jobs: [{name: a}, {name: a}]\n", "{file}:2: scrape.jobs: two jobs are named 'a'"),
         ("log_level: loud\n", "{file}:1: log_level: input should be 'debug', 'info', 'warning' or 'error'"),
         ("alerting:\n  webhooks:\n  - url: ftp://x\n", "{file}:3: alerting.webhooks[0].url: string should match"),
     ],

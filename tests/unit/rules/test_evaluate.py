@@ -157,3 +157,11 @@ def test_no_data_no_alerts(answers, rules, interval) -> None:
     )
     assert [r.alerts for r in evaluator.evaluate(1_000_000)] == [(), ()]
     assert evaluator.states() == {}
+
+
+def test_a_clock_that_is_set_back_does_not_put_the_rules_to_sleep(answers, rules) -> None:
+    evaluator = Evaluator(answers, rules("- alert: A\n  expr: up == 0"), ManualClock())
+    assert len(evaluator.evaluate(10_000_000)) == 1
+    assert len(evaluator.evaluate(6_400_000)) == 1
+    assert evaluator.evaluate(6_400_500) == []
+    assert len(evaluator.evaluate(6_401_000)) == 1
