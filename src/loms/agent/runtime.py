@@ -45,7 +45,7 @@ class Agent:
         self._recall = recall
         self._own = [configured.own(config, own_port)] if own_port and config.scrape.own_metrics else []
         self._static = configured.static(config)
-        self._translators: MutableMapping[Target, Translator] = WeakKeyDictionary()
+        self._translators: MutableMapping[Scraper, Translator] = WeakKeyDictionary()
         self._pool: ScrapePool | None = None
         self._session: aiohttp.ClientSession | None = None
 
@@ -62,8 +62,7 @@ class Agent:
                 probed=target.probe.enabled,
                 restoring=self._recall is not None,
             )
-            self._translators[target] = translator
-            return Scraper(
+            scraper = Scraper(
                 target,
                 fetcher=fetcher,
                 reader=ExpositionReader(reading),
@@ -71,9 +70,11 @@ class Agent:
                 sink=self._sink,
                 clock=self._clock,
             )
+            self._translators[scraper] = translator
+            return scraper
 
         async def probing(scraper: Scraper) -> None:
-            subject = self._translators[scraper.target]
+            subject = self._translators[scraper]
             await Probe(scraper, subject, self._sink, self._clock, ask, self._recall).run()
 
         async def identifying(scraper: Scraper) -> None:
@@ -81,7 +82,7 @@ class Agent:
             key = target.probe.api_key or target.auth.bearer_token
             headers = {"Authorization": f"Bearer {key}"} if key else {}
             with guard("identify"):
-                translator = self._translators[target]
+                translator = self._translators[scraper]
                 await keep_identified(translator, session, _base(target), headers, on_news=scraper.scrape_now)
 
         self._pool = ScrapePool(make, [probing, identifying])
@@ -105,7 +106,7 @@ class Agent:
         """One row per target that is, or was at its last good scrape, a known engine."""
         rows = []
         for scraper in self._pool.scrapers if self._pool else ():
-            plan, target = self._translators[scraper.target].newest, scraper.target
+            plan, target = self._translators[scraper].newest, scraper.target
             if plan is None or not plan.engine:
                 continue
             labels = dict(plan.labels)
@@ -140,7 +141,7 @@ class Agent:
             PortDiscovery(
                 host=discover.host,
                 ports=discover.ports,
-                template=configured.template(self._config, ScrapeJob(name=PORTS_JOB)),
+                template=configured.unnamed(self._config, ScrapeJob(name=PORTS_JOB)),
                 fetcher=fetcher,
                 make_reader=lambda _: ExpositionReader(reading),
                 recognise=recognise,

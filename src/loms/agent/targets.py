@@ -55,9 +55,15 @@ def template(config: Config, job: ScrapeJob) -> Target:
             interval_seconds=config.probe.interval,
             deadline_seconds=config.probe.deadline,
             model=config.probe.model or "",
-            api_key=_secret(config.probe.api_key),
+            api_key=_secret(job.api_key or config.probe.api_key),
         ),
     )
+
+
+def unnamed(config: Config, job: ScrapeJob) -> Target:
+    """The same for targets that nobody named: whatever answers there gets no key."""
+    target = template(config, job)
+    return replace(target, probe=replace(target.probe, api_key=""))
 
 
 def static(config: Config) -> list[Target]:

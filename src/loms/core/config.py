@@ -116,6 +116,8 @@ class ScrapeJob(Section):
     basic_auth: BasicAuth | None = None
     tls: Tls = Tls()
     probe: bool = True
+    api_key: SecretStr | None = None
+    """For the engine's own API, where the probe asks; default: probe.api_key."""
 
 
 class Discover(Section):
@@ -164,6 +166,7 @@ class Probe(Section):
     deadline: Duration = Field(default=8.0, gt=0)
     model: str | None = None
     api_key: SecretStr | None = None
+    """For engines of jobs that have none of their own; engines found by their port get none."""
 
 
 class Store(Section):

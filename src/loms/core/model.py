@@ -112,13 +112,6 @@ class Exposition:
 
 
 @dataclass(frozen=True, slots=True)
-class Unavailable:
-    """An absent signal, with the reason a person should read. Never 0, never NaN."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Frame:
     """A PromQL result on a regular grid.
 

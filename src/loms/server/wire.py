@@ -9,9 +9,6 @@ from datetime import UTC, datetime
 from loms.core.config import parse_duration
 from loms.core.errors import QueryError
 
-MAX_POINTS = 11_000
-"""Prometheus's bound on points per series of a range query."""
-
 
 def parse_time(name: str, text: str) -> int:
     """Milliseconds from Unix seconds (fractions allowed) or RFC 3339."""
@@ -42,17 +39,6 @@ def parse_step(name: str, text: str) -> int:
             "Try a positive integer"
         )
     return round(seconds * 1000)
-
-
-def check_resolution(start_ms: int, end_ms: int, step_ms: int) -> None:
-    """Refuse what Prometheus refuses: an inverted range, or too many points."""
-    if end_ms < start_ms:
-        raise QueryError('invalid parameter "end": end timestamp must not be before start time')
-    if (end_ms - start_ms) // step_ms > MAX_POINTS:
-        raise QueryError(
-            "exceeded maximum resolution of 11,000 points per timeseries. "
-            "Try decreasing the query resolution (?step=XX)"
-        )
 
 
 def format_value(value: float) -> str:

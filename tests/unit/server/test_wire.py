@@ -45,14 +45,6 @@ def test_a_wrong_step_is_refused(text: str, message: str) -> None:
         wire.parse_step("step", text)
 
 
-def test_ranges_have_prometheus_bounds() -> None:
-    wire.check_resolution(0, 11_000_000, 1000)
-    with pytest.raises(QueryError, match="exceeded maximum resolution of 11,000 points"):
-        wire.check_resolution(0, 11_001_000, 1000)
-    with pytest.raises(QueryError, match="end timestamp must not be before start time"):
-        wire.check_resolution(2, 1, 1000)
-
-
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_values_read_back_exactly_and_have_no_exponent(value: float) -> None:
     text = wire.format_value(value)
