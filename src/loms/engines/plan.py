@@ -9,6 +9,7 @@ import numpy as np
 
 from loms.core.model import Floats, Ids, Ints, Labels, Series
 from loms.engines.draft import Combination
+from loms.engines.watch import progress_totals
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +31,8 @@ class Meaning:
 class Plan:
     """Canonical series of one shape. Names, ids and positions are fixed; what probes added may grow (`leave_out`).
 
-    ``derived`` holds the cumulative series first (``[:cumulative]``), because only from those is anything subtracted.
+    ``derived`` holds the cumulative series first (``[:cumulative]``), because only from those is anything subtracted;
+    last comes the engine's progress (`loms.engines.watch`).
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Plan:
                 aliases.append(Series(raw, combination.name, combination.labels))
             else:
                 (counters if combination.cumulative else others).append(combination)
+        others += progress_totals(meaning.combinations, meaning.labels)
         self.meaning = meaning
         self.engine, self.version, self.model = meaning.engine, meaning.version, meaning.model
         self.labels, self.unavailable, self.unmapped = meaning.labels, meaning.unavailable, meaning.unmapped

@@ -4,10 +4,10 @@ The meaning of a shape is worked out once (`loms.engines.read`); from then on a 
 stays between scrapes is little: which engine this is, who it says it is, the counters that show a restart, and the
 amounts that LOMS's own probes have added to its counters.
 
-**Probes and counters.** A probe is a real request, so the engine counts it. Cumulative canonical series of a probed
-target therefore have samples of their own, from which the probes are subtracted. `hold` says that a probe begins:
-series that move from then on are held back, because part of the movement may be the probe's. `settle` compares what
-moved with what the probe's answer says it used. If that is all (one request ended, exactly those tokens, nothing runs
+**Probes and counters.** A probe is a real request, so the engine counts it. Cumulative canonical series of an
+engine that can be asked for tokens therefore have samples of their own, whether or not it is asked at present, from
+which the probes are subtracted. `hold` says that a probe begins: series that move from then on are held back, because
+part of the movement may be the probe's. `settle` compares what moved with what the probe's answer says it used. If that is all (one request ended, exactly those tokens, nothing runs
 or waits), the whole movement is subtracted from then on, histograms included. If users' requests came in between, only
 the amounts that are known are subtracted, tokens and one finished request; the histograms keep the probe.
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -31,24 +31,21 @@ from loms.engines.watch import Watch
 
 Verdict = Literal["pending", "exact", "mixed"]
 OUTPUT, PREEMPTED = "llm.engine.tokens.output", "llm.engine.requests.preempted"
-RECALL_SLACK_MS = 60_000
-"""How far a canonical sample may be behind its raw one and still belong to it (a probe holds back for seconds)."""
+Samples = Mapping[int, tuple[int, float]]
+"""Series id → (time in ms, value) of one sample."""
 
 
 class Translator:
     """Satisfies `loms.collect.protocols.Translator` and `loms.collect.probe.Subject`."""
 
-    def __init__(
-        self, target: Labels, *, drop: Sequence[str] = (), probed: bool = False, restoring: bool = False
-    ) -> None:
+    def __init__(self, target: Labels, *, drop: Sequence[str] = (), restoring: bool = False) -> None:
         """``target``: the target's labels, job and instance among them. ``drop``: regular expressions, matched against
-        whole names, of raw metrics that are not stored. ``probed``: the engine may be asked for tokens. ``restoring``:
-        `restore` will be called with what the store remembers; until then counters are held back.
+        whole names, of raw metrics that are not stored. ``restoring``: `restore` will be called with what the store
+        remembers; until then counters are held back.
         """
         self._target = dict(target)
         self._drop = re.compile("|".join(f"(?:{pattern})" for pattern in drop)) if drop else None
-        self._probed = probed
-        self._restoring = restoring and probed
+        self._restoring = restoring
         self.identity: Identity | None = None
         """None until somebody has asked the engine."""
         self.unidentified = asyncio.Event()
@@ -73,8 +70,7 @@ class Translator:
             self._forget()
             meaning = self._read(shape)
         self._shape, self._raw_ids = shape, raw_ids
-        own_counters = self._probed and _openai(meaning)
-        self._plan = Plan(meaning, raw_ids, self._kept(shape), self.look, own_counters=own_counters)
+        self._plan = Plan(meaning, raw_ids, self._kept(shape), self.look, own_counters=_openai(meaning))
         self._watch.turn_to(shape, raw_ids, meaning.combinations)
         if meaning.engine and self.identity is None:
             self.unidentified.set()
@@ -211,26 +207,48 @@ class Translator:
         if not self._restoring or self._plan is None or not self._plan.cumulative:
             return ()
         counters = self._plan.derived[: self._plan.cumulative]
-        raw = (source for sources in self._plan.sources for source, _ in sources)
+        raw = (source for _, sources in self._counters() for source, _ in sources)
         return tuple(dict.fromkeys((*(s.id for s in counters), *raw, *self._watch.ids)))
 
-    def restore(self, last: Mapping[int, tuple[int, float]]) -> None:
+    def behind(self, last: Samples) -> Mapping[int, tuple[int, ...]]:
+        """Time in ms → raw series of which `restore` also wants the samples of that time.
+
+        Where LOMS ended while a probe was under way, the newest canonical samples are older than the newest raw ones.
+        """
+        wanted: dict[int, set[int]] = {}
+        for series, sources in self._counters():
+            at_ms = last[series.id][0] if series.id in last else 0
+            if any(source in last and last[source][0] > at_ms > 0 for source, _ in sources):
+                wanted.setdefault(at_ms, set(self._watch.ids)).update(source for source, _ in sources)
+        return {at_ms: tuple(ids) for at_ms, ids in wanted.items()}
+
+    def restore(self, last: Samples, earlier: Mapping[int, Samples] | None = None) -> None:
         """Take up the subtraction where the last process left it: the difference of raw and canonical in the store.
 
-        ``last``: id → (time in ms, value) of the newest sample; ids without one are missing. Nothing is taken up when
-        the engine has been restarted since.
+        ``last`` has the newest samples, ``earlier`` by time those that `behind` asked for; ids without one are missing.
+        Only samples of one and the same scrape are compared: what users did between two scrapes is not a probe's. And
+        nothing is taken up when the engine has been restarted since.
         """
-        if self._plan is not None and not self._watch.restarted_since({i: value for i, (_, value) in last.items()}):
-            for series, sources in zip(self._plan.derived, self._plan.sources, strict=False):
-                if series.id not in last or not all(source in last for source, _ in sources):
+        known = {at_ms: samples for at_ms, samples in (earlier or {}).items() if not self._restarted_since(samples)}
+        if not self._restarted_since(last):
+            for series, sources in self._counters():
+                if series.id not in last:
                     continue
                 at_ms, canonical = last[series.id]
-                total = sum(factor * last[source][1] for source, factor in sources)
-                together = all(last[source][0] - at_ms <= RECALL_SLACK_MS for source, _ in sources)
-                if together and total > canonical:
+                samples = [_of_time(at_ms, source, last, known.get(at_ms, {})) for source, _ in sources]
+                found = [(value, factor) for value, (_, factor) in zip(samples, sources, strict=True) if value is not None]
+                total = sum(value * factor for value, factor in found)
+                if len(found) == len(sources) and total > canonical:
                     self._offsets[series.id] = _offset(total, canonical)
         self._restoring = False
         self._apply()
+
+    def _counters(self) -> Iterator[tuple[Series, tuple[tuple[int, float], ...]]]:
+        """Each cumulative series with the raw ones that it is made of."""
+        return zip(self._plan.derived, self._plan.sources, strict=False) if self._plan else iter(())
+
+    def _restarted_since(self, samples: Samples) -> bool:
+        return self._watch.restarted_since({i: value for i, (_, value) in samples.items()})
 
     def _read(self, shape: Shape) -> Meaning:
         name = recognise(frozenset(shape.types) | frozenset(shape.names))
@@ -256,6 +274,10 @@ class Translator:
 
 def _openai(meaning: Meaning) -> bool:
     return bool(meaning.engine) and engines[meaning.engine].openai
+
+
+def _of_time(at_ms: int, source: int, *samples: Samples) -> float | None:
+    return next((each[source][1] for each in samples if source in each and each[source][0] == at_ms), None)
 
 
 def _offset(total: float, derived: float) -> float:

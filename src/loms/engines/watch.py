@@ -1,4 +1,9 @@
-"""The few raw counters of an engine that tell whether it works, and whether it has been restarted."""
+"""The few raw counters of an engine that tell whether it works, and whether it has been restarted.
+
+Their sum is written at every scrape as ``loms_engine_progress_total``, one series for each engine rank with the labels
+of its canonical series. Nothing is ever subtracted from it and it is never held back, LOMS's own probes included: the
+canonical counters stand still while a probe is under way, and who asks whether the engine works must not be blind then.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from loms.core.model import Floats, Ids, Shape
+from loms.core.model import Floats, Ids, Labels, Shape, labels_of
 from loms.engines.draft import Combination
 from loms.engines.engine import PROGRESS
 
 START_TIME = "process_start_time_seconds"
+PROGRESS_TOTAL = "loms_engine_progress_total"
 _OCCUPIED = ("llm.engine.requests.running", "llm.engine.requests.waiting")
 
 
@@ -81,6 +87,17 @@ class _Picked:
     def totals(self, values: Floats) -> dict[str, float]:
         sums = np.bincount(self._groups, values[self.positions] * self._factors, minlength=1)
         return {name: float(sums[i]) for i, name in self.names}
+
+
+def progress_totals(combinations: Sequence[Combination], labels: Labels) -> list[Combination]:
+    """`PROGRESS_TOTAL` of each engine rank. ``labels``: what every canonical series of the target carries."""
+    terms: dict[str, list[tuple[int, float]]] = {}
+    for combination in _progress(combinations):
+        terms.setdefault(dict(combination.labels).get("engine_index", ""), []).extend(combination.terms)
+    return [
+        Combination("", PROGRESS_TOTAL, labels_of({**dict(labels), **({"engine_index": rank} if rank else {})}), tuple(t))
+        for rank, t in terms.items()
+    ]
 
 
 def _progress(combinations: Sequence[Combination]) -> list[Combination]:

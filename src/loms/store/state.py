@@ -142,4 +142,5 @@ class State:
             f"SELECT payload FROM {table} WHERE ({key}, version) IN (SELECT {newest}) ORDER BY {order}",  # noqa: S608 - fixed texts
             parameters,
         )
-        return columns["payload"].to_pylist()
+        payloads: list[Any] = columns["payload"].to_pylist()
+        return payloads
