@@ -35,7 +35,7 @@ FAULTS = {
     "/endless": ("too_large", f"the answer is larger than {LIMIT} bytes (raise the body limit)"),
     "/bomb": ("too_large", f"the answer is larger than {LIMIT} bytes when decompressed"),
     "/many": ("too_many_samples", "there are more than 1000 samples"),
-    "/drip": ("timeout", "the answer was not complete after 2 s ("),
+    "/drip": ("incomplete", "the answer was not complete after 2 s ("),
     "/hang": ("timeout", "connected, but there was no answer within 2 s"),
     "/redirect-loop": ("http", "more than 10 redirects"),
     "/cut": ("connection", "the connection was closed after 18 of 23 bytes"),
@@ -126,7 +126,7 @@ def scraped(bad_ports: dict[str, int]) -> Scraped:
     [
         *((path, reason, complaint) for path, (reason, complaint) in FAULTS.items()),
         ("closed", "refused", "connection refused, nothing listens at 127.0.0.1:"),
-        ("no name", "connection", "the name name.invalid cannot be resolved"),
+        ("no name", "dns", "the name name.invalid cannot be resolved"),
         ("unknown authority", "tls", "is not accepted: self-signed certificate in certificate chain"),
         ("other name", "tls", "is not accepted: IP address mismatch"),
         ("no tls", "tls", "no TLS connection to 127.0.0.1:"),

@@ -8,8 +8,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loms.core.model import Frame
+from loms.core.model import STALE_NAN, labels_of
 from loms.detect.stall import Stall
+from loms.promql.engine import Engine
+from loms.promql.memory import MemorySource
 
 TARGET = {"job": "llm", "instance": "a:1"}
 ENGINE = {**TARGET, "engine": "vllm", "model": "m"}
@@ -41,30 +43,27 @@ def steps(draw: st.DrawFn) -> np.ndarray:
     return np.concatenate(([0.0], times[times < END]))
 
 
-def kind(at: float, scrapes: Scrapes, events: np.ndarray, *, running: float = 3.0) -> str:
+def kind(at: float, scrapes: Scrapes, events: np.ndarray, *, running: float = 3.0, reason: str = "timeout") -> str:
     """What the detector says at second ``at``."""
-    config = Stall.Config()
-    frames = {}
+    config, source = Stall.Config(), MemorySource()
+    past = scrapes.times <= at
+    times, failed = np.round(scrapes.times[past] * 1000).astype(np.int64), scrapes.failed[past]
+    total = np.searchsorted(events, scrapes.times[past], "right").astype(float)
+    ended = failed & ~np.concatenate(([False], failed[:-1]))  # stale markers, as the scrape loop writes them
+    began = ~failed & np.concatenate(([False], failed[:-1]))
+
+    def add(name: str, labels: dict[str, str], values: np.ndarray, there: np.ndarray, end: np.ndarray) -> None:
+        key = labels_of({"__name__": name, **labels})
+        source.add(key, times[there | end], np.where(end, STALE_NAN, values)[there | end])
+
+    add("llm_engine_iteration_tokens_count", ENGINE, total, ~failed, ended)
+    add("llm_engine_requests_running", ENGINE, np.full(len(times), running), ~failed, ended)
+    add("up", TARGET, 1.0 - failed, failed | True, failed & False)
+    add("loms_scrape_failed", {**TARGET, "reason": reason}, np.ones(len(times)), failed, began)
+    at_ms, frames = round(at * 1000), {}
     for name, wanted in Stall().inputs(config).items():
-        count = round(wanted.window_seconds / wanted.step_seconds) + 1
-        grid = at - np.arange(count - 1, -1, -1) * wanted.step_seconds
-        newest = np.searchsorted(scrapes.times, grid, "right") - 1
-        seen = newest >= 0
-        when, bad = scrapes.times[newest], scrapes.failed[newest]
-        rows: list[tuple[dict[str, str], np.ndarray]] = []
-        if name == "activity":
-            total = np.searchsorted(events, when, "right").astype(float)
-            rows = [
-                ({"__name__": "llm_engine_iteration_tokens_count", **ENGINE}, np.where(bad, np.nan, total)),
-                ({"__name__": "llm_engine_requests_running", **ENGINE}, np.where(bad, np.nan, running)),
-            ]
-        elif name == "contact":
-            failure = {"__name__": "loms_scrape_failed", "reason": "timeout", **TARGET}
-            rows = [({"__name__": "up", **TARGET}, 1.0 - bad), (failure, np.where(bad, 1.0, np.nan))]
-        elif name == "scraped_at":
-            rows = [(TARGET, when)]
-        values = np.array([np.where(seen, row, np.nan) for _, row in rows]).reshape(len(rows), count)
-        frames[name] = Frame(tuple(labels for labels, _ in rows), np.round(grid * 1000).astype(np.int64), values)
+        start_ms = at_ms - round(wanted.window_seconds * 1000)
+        frames[name] = Engine(source).range(wanted.expr, start_ms, at_ms, round(wanted.step_seconds * 1000))
     found = Stall().detect(frames, round(at * 1000), config)
     return found[0].kind if found else "nothing"
 
@@ -97,8 +96,32 @@ def test_an_engine_with_nothing_to_do_is_idle(times, events, moments) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(rhythms(), steps(), st.lists(st.booleans(), min_size=3, max_size=9), st.lists(st.floats(20, END), max_size=8))
-def test_scrapes_that_fail_now_and_then_condemn_nobody(times, events, pattern, moments) -> None:
+@given(
+    rhythms(),
+    steps(),
+    st.lists(st.booleans(), min_size=3, max_size=9),
+    st.lists(st.floats(20, END), max_size=8),
+    st.sampled_from(["timeout", "refused", "connection", "late", "http"]),
+)
+def test_single_scrapes_that_fail_change_nothing(times, events, pattern, moments, reason) -> None:
     failed = np.resize(pattern, len(times)) & (np.arange(len(times)) % 2 == 1)  # never two in a row
     for at in moments:
-        assert kind(at, Scrapes(times, failed), events) in ("busy", "long_prefill", "unknown")
+        assert kind(at, Scrapes(times, failed), events, reason=reason) in ("busy", "long_prefill")
+
+
+@settings(max_examples=30, deadline=None)
+@given(rhythms(), steps(), st.lists(st.booleans(), min_size=3, max_size=9), st.floats(40, 200), st.floats(0, 5))
+def test_a_frozen_engine_is_found_though_scrapes_fail_now_and_then(times, events, pattern, freeze, late) -> None:
+    failed = np.resize(pattern, len(times)) & (np.arange(len(times)) % 2 == 1)
+    events = events[events <= freeze]
+    assert kind(events[-1] + 32 + late, Scrapes(times, failed), events) == "stalled"
+
+
+@settings(max_examples=30, deadline=None)
+@given(rhythms(), steps(), st.floats(40, 200), st.sampled_from([("timeout", "stalled"), ("refused", "dead")]))
+def test_an_engine_that_answers_no_scrape_is_found_and_not_at_the_first_try(times, events, freeze, expected) -> None:
+    reason, wanted = expected
+    scrapes = Scrapes(times, times > freeze)
+    first = times[times > freeze][0]
+    assert kind(first + 0.1, scrapes, events, reason=reason) in ("busy", "long_prefill")
+    assert kind(times[times <= freeze][-1] + 22, scrapes, events, reason=reason) == wanted

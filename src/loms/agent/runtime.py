@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import MutableMapping
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -13,7 +13,7 @@ from loms.collect.completion import CompletionClient
 from loms.collect.discovery import FileDiscovery, PortDiscovery, Static
 from loms.collect.http import HttpFetcher
 from loms.collect.pool import ScrapePool
-from loms.collect.probe import Probe
+from loms.collect.probe import Probe, Recall
 from loms.collect.protocols import Discovery
 from loms.collect.scrape import Scraper, TargetStatus
 from loms.collect.targets import Target
@@ -25,9 +25,6 @@ from loms.engines.engine import recognise
 from loms.engines.identity import keep_identified
 from loms.engines.translate import Translator
 from loms.ingest.exposition import ExpositionReader, Limits
-
-Recall = Callable[[Sequence[int]], Awaitable[Mapping[int, tuple[int, float]]]]
-"""Series ids → newest stored (time in ms, value)."""
 
 PORTS_JOB = "discovered"
 """Job of the engines that were found by their port."""
@@ -59,7 +56,6 @@ class Agent:
             translator = Translator(
                 target.identity,
                 drop=self._config.scrape.drop,
-                probed=target.probe.enabled,
                 restoring=self._recall is not None,
             )
             scraper = Scraper(

@@ -6,11 +6,14 @@ import asyncio
 import json
 import ssl
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 
+from loms.collect.http import no_connection
+from loms.collect.lateness import Lateness
 from loms.collect.probe import Answer, Usage
 from loms.collect.targets import Target, Tls
 from loms.core.errors import TargetError
@@ -32,8 +35,17 @@ class CompletionClient:
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None),
         )
+        self._lateness = Lateness()
 
     async def __call__(self, target: Target, model: str, /) -> Answer:
+        with self._lateness.watch() as lateness:
+            answer = await self._ask(target, model)
+            self._lateness.look()
+        if answer.outcome == "timeout" and lateness.worst > target.probe.deadline_seconds / 4:
+            return replace(answer, alive=None, detail=f"{answer.detail}, but LOMS was late by {lateness.worst:.1f} s")
+        return answer
+
+    async def _ask(self, target: Target, model: str) -> Answer:
         deadline = target.probe.deadline_seconds
         try:
             async with asyncio.timeout(deadline):
@@ -44,6 +56,8 @@ class CompletionClient:
             return Answer("timeout", False, detail=f"no answer to POST /v1/completions within {deadline:g} s")
         except (aiohttp.ClientConnectorDNSError, aiohttp.ClientSSLError, aiohttp.InvalidURL, TargetError) as error:
             return Answer("refused", None, detail=str(error))
+        except aiohttp.ClientConnectorError as error:  # no route to it says nothing about the engine
+            return Answer("refused", _nobody_there(error.os_error), detail=str(error))
         except (aiohttp.ClientError, OSError) as error:
             return Answer("refused", False, detail=str(error) or type(error).__name__)
         if status == 200:
@@ -68,6 +82,10 @@ class CompletionClient:
             allow_redirects=False,
         ) as response:
             return response.status, await _json(response)
+
+
+def _nobody_there(error: OSError) -> Literal[False] | None:
+    return False if no_connection(error) in ("refused", "connection") else None
 
 
 def _base(target: Target) -> str:

@@ -20,6 +20,7 @@ from urllib.parse import urljoin
 
 from loms import __version__
 from loms.collect.http_answer import Answer, decompress
+from loms.collect.lateness import Lateness, Watch
 from loms.collect.protocols import Response
 from loms.collect.targets import Address, Auth, Target, Tls
 from loms.core.errors import TargetError
@@ -28,6 +29,7 @@ _ACCEPT = "text/plain;version=0.0.4;charset=utf-8,*/*;q=0.1"
 """Never OpenMetrics: Python's client library would take it whatever its q, and rename ``vllm:…`` to ``vllm_…``."""
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MAX_REDIRECTS = 10
+_BROKEN = frozenset({errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE})
 _INLINE_BYTES = 8 << 10
 """A larger compressed body is decompressed in a thread, so that other targets keep their time."""
 
@@ -129,19 +131,37 @@ class _Connection(asyncio.BufferedProtocol):
 
 @dataclass(slots=True)
 class _Attempt:
-    """How far a fetch has come, for the message of a timeout."""
+    """How far a fetch has come, and how long it may take."""
 
     address: Address
-    deadline: float
+    seconds: float
+    begun: float
+    """The loop's time."""
+    lateness: Watch
+    deadline: float = 0.0
     connection: _Connection | None = None
 
-    def unfinished(self, seconds: float) -> str:
+    def __post_init__(self) -> None:
+        self.deadline = self.begun + self.seconds
+
+    def connected(self, now: float) -> None:
+        """A new connection costs a late loop several turns, a kept one none: what is left must do for an answer, or
+        only those targets would recover that still have a connection."""
+        self.deadline = min(max(self.deadline, now + self.seconds / 2), self.begun + 1.5 * self.seconds)
+
+    def unfinished(self) -> TargetError:
+        """Which timeout this is. Only ``timeout``, connected without an answer, speaks against the target."""
+        where, seconds, late = self.address.shown, f"{self.seconds:g} s", self.lateness.worst
+        if late > self.seconds / 4:
+            text = f"{where}: not done within {seconds}, but LOMS itself was late by {late:.1f} s"
+            return TargetError(text, reason="late", hint="this machine has no processor time to spare")
         if self.connection is None:
-            return f"{self.address.shown}: no connection within {seconds:g} s"
+            return TargetError(f"{where}: no connection within {seconds}", reason="connect_timeout")
         received = self.connection.answer.received if self.connection.answer else 0
         if not received:
-            return f"{self.address.shown}: connected, but there was no answer within {seconds:g} s"
-        return f"{self.address.shown}: the answer was not complete after {seconds:g} s ({received} bytes came)"
+            return TargetError(f"{where}: connected, but there was no answer within {seconds}", reason="timeout")
+        text = f"{where}: the answer was not complete after {seconds} ({received} bytes came)"
+        return TargetError(text, reason="incomplete")
 
 
 class HttpFetcher:
@@ -151,9 +171,15 @@ class HttpFetcher:
         self._scratch = memoryview(bytearray(256 << 10))
         self._idle: dict[_Origin, list[_Connection]] = {}
         self._contexts: dict[tuple[Tls, tuple[int, ...]], ssl.SSLContext] = {}
+        self._lateness = Lateness()
 
     async def fetch(self, target: Target, timeout_seconds: float, /) -> Response:
-        attempt = _Attempt(target.address, asyncio.get_running_loop().time() + timeout_seconds)
+        with self._lateness.watch() as lateness:
+            return await self._fetch(
+                target, _Attempt(target.address, timeout_seconds, asyncio.get_running_loop().time(), lateness)
+            )
+
+    async def _fetch(self, target: Target, attempt: _Attempt) -> Response:
         try:
             answer = await self._follow(target, attempt)
             encoding = answer.headers.get("content-encoding", "").lower()
@@ -163,7 +189,8 @@ class HttpFetcher:
             else:
                 body = decompress(body, encoding, target.body_limit_bytes)
         except TimeoutError:
-            raise TargetError(attempt.unfinished(timeout_seconds), reason="timeout") from None
+            self._lateness.look()
+            raise attempt.unfinished() from None
         except TargetError as error:
             raise TargetError(f"{attempt.address.shown}: {error}", reason=error.reason, hint=error.hint) from None
         return Response(answer.status, answer.headers.get("content-type", ""), body)
@@ -200,6 +227,7 @@ class HttpFetcher:
         attempt.connection = None
         async with asyncio.timeout_at(attempt.deadline):
             connection = await self._connect(origin)
+        attempt.connected(asyncio.get_running_loop().time())
         return await self._over(connection, origin, request, target.body_limit_bytes, attempt)
 
     async def _over(
@@ -254,13 +282,13 @@ class HttpFetcher:
                 f"no TLS connection to {place}: {error.reason or error}", reason="tls", hint="is it plain http?"
             ) from None
         except socket.gaierror as error:
-            raise TargetError(
-                f"the name {origin.host} cannot be resolved: {error.strerror}", reason="connection"
-            ) from None
-        except (OSError, UnicodeError) as error:
-            if _is_refusal(error):
-                raise TargetError(f"connection refused, nothing listens at {place}", reason="refused") from None
-            reason = "timeout" if isinstance(error, TimeoutError) else "connection"
+            raise TargetError(f"the name {origin.host} cannot be resolved: {error.strerror}", reason="dns") from None
+        except UnicodeError as error:
+            raise TargetError(f"{origin.host} cannot be a name: {error}", reason="dns") from None
+        except OSError as error:
+            reason = no_connection(error)
+            if reason == "refused":
+                raise TargetError(f"connection refused, nothing listens at {place}", reason=reason) from None
             raise TargetError(f"no connection to {place}: {_text(error)}", reason=reason) from None
         return connection
 
@@ -331,9 +359,16 @@ def _bad_status(answer: Answer) -> TargetError:
     return TargetError(f"the answer is HTTP {answer.status}", reason="http", hint=hints.get(answer.status, ""))
 
 
-def _is_refusal(error: Exception) -> bool:
-    """asyncio joins the errors of a name's several addresses into one text without a number."""
-    return isinstance(error, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in str(error)
+def no_connection(error: OSError) -> str:
+    """The reason why a connection could not be made. No route, or no file descriptor left, says nothing of the target.
+
+    asyncio joins the errors of a name's several addresses into one text without a number.
+    """
+    if error.errno == errno.ECONNREFUSED or f"[Errno {errno.ECONNREFUSED}]" in str(error):
+        return "refused"
+    if error.errno in _BROKEN:
+        return "connection"
+    return "connect_timeout" if isinstance(error, TimeoutError) or error.errno == errno.ETIMEDOUT else "unreachable"
 
 
 def _text(error: BaseException) -> str:

@@ -7,9 +7,10 @@ and again each interval for as long as that lasts. A target whose scrapes fail i
 a request would only wait in its queue.
 
 What is written, with the labels of the target's canonical series: ``loms_probe_success`` (1 or 0) and
-``loms_probe_duration_seconds`` at each probe's end, ``loms_probe_requests_total`` by outcome. The first two end (stale
-marker) when the engine moves by itself again. An answer that says nothing about the engine, such as 401 or 404 from its
-API server, is counted as ``http`` and gives no verdict.
+``loms_probe_duration_seconds`` at each probe's end, ``loms_probe_requests_total`` by outcome, every 15 s while
+scrapes are good. The first two end (stale marker) when the engine moves by itself again, and by nothing else: a scrape
+that failed says nothing about whether it moved. An answer that says nothing about the engine, such as 401 or 404 from
+its API server, is counted as ``http`` and gives no verdict.
 
 Probes are kept out of users' statistics: the target is scraped right before and right after, and what moved in between
 is subtracted from then on if it is exactly this request (see `loms.engines.translate`). Where users' requests came in
@@ -21,13 +22,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
 
 from loms.collect.protocols import ScrapeOutcome, Scraping
+from loms.collect.series import next_ms
 from loms.collect.targets import Target
 from loms.core.clock import Clock
 from loms.core.errors import LomsError
@@ -40,11 +43,20 @@ SUCCESS, DURATION, REQUESTS = "loms_probe_success", "loms_probe_duration_seconds
 
 LOOK_SECONDS = 1.0
 SETTLE_SECONDS = 2.0
+COUNT_SECONDS = 15.0
+"""How often the counters are written: a rate over a minute needs some, and none may be older than five minutes."""
 _FIRST_PAUSE_SECONDS = 0.05
 _log = logging.getLogger("loms.collect.probe")
 
-Recall = Callable[[Sequence[int]], Awaitable[Mapping[int, tuple[int, float]]]]
-"""Series ids → (time in ms, value) of their newest stored samples; ids without samples are missing."""
+Samples = Mapping[int, tuple[int, float]]
+"""Series id → (time in ms, value) of one sample."""
+
+
+class Recall(Protocol):
+    """What the store remembers."""
+
+    async def __call__(self, ids: Sequence[int], until_ms: int | None = None, /) -> Samples:
+        """The newest stored sample of each series, of those up to ``until_ms``; ids without one are missing."""
 
 
 class Subject(Protocol):
@@ -78,7 +90,10 @@ class Subject(Protocol):
     def to_recall(self) -> tuple[int, ...]:
         """Series of which the newest stored samples are wanted, once after a start."""
 
-    def restore(self, last: Mapping[int, tuple[int, float]]) -> None: ...
+    def behind(self, last: Samples) -> Mapping[int, Sequence[int]]:
+        """Time in ms → series of which the samples of that time are wanted as well."""
+
+    def restore(self, last: Samples, earlier: Mapping[int, Samples]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +150,10 @@ class Probe:
         self._settings = scraping.target.probe
         self._seen: ScrapeOutcome | None = None
         self._progress: Mapping[str, float] = {}
-        self._still_since_ms = 0
-        self._asked_ms = 0
+        self._still_since = 0.0
+        self._asked = -math.inf
+        self._counted = -math.inf
+        self._written_ms = 0
         self._counts = dict.fromkeys(OUTCOMES, 0)
         self._announced: set[int] = set()
         self._current: tuple[Series, ...] = ()
@@ -154,7 +171,6 @@ class Probe:
         """Do what is due now; return the seconds after which to look again."""
         outcome = self._scraping.last
         if outcome is None or not outcome.ok or not self._subject.openai:
-            self._seen = None
             return LOOK_SECONDS
         if self._subject.to_recall:
             await self._remember(self._subject.to_recall)
@@ -162,10 +178,10 @@ class Probe:
         self._observe(outcome)
         if not self._settings.enabled or self._seen is None:
             return LOOK_SECONDS
-        if not self._announced:
+        now = self._clock.monotonic()
+        if now - self._counted >= COUNT_SECONDS:
             self._count()
-        due_ms = max(self._still_since_ms, self._asked_ms) + self._settings.interval_seconds * 1000
-        wait = (due_ms - self._clock.now_ms()) / 1000
+        wait = max(self._still_since, self._asked) + self._settings.interval_seconds - now
         if wait > 0:
             return min(wait, LOOK_SECONDS)
         await self._probe()
@@ -183,10 +199,11 @@ class Probe:
             return False
         # It moved somewhere between two scrapes; to count from the earlier one asks a little sooner.
         slack = min(self._scraping.target.interval_seconds, self._settings.interval_seconds / 3)
-        earliest = outcome.at_ms - round(slack * 1000)
-        self._still_since_ms = max(before.at_ms, earliest) if before is not None else outcome.at_ms
+        ago = max(0.0, (self._clock.now_ms() - outcome.at_ms) / 1000)
+        gap = max(0.0, (outcome.at_ms - before.at_ms) / 1000) if before is not None else 0.0
+        self._still_since = self._clock.monotonic() - min(ago, self._settings.interval_seconds) - min(gap, slack)
         self._progress = progress
-        self._end(outcome.at_ms)
+        self._end()
         return True
 
     async def _probe(self) -> None:
@@ -195,9 +212,8 @@ class Probe:
             return
         if not self._subject.progress(before.exposition) or not self._subject.hold(before.exposition):
             return
-        self._asked_ms = self._clock.now_ms()
+        self._asked = began = self._clock.monotonic()
         try:
-            began = self._clock.monotonic()
             answer = await self._ask(self._scraping.target, self._settings.model or self._subject.model)
             self._write(answer, self._clock.monotonic() - began)
             outcome = answer.outcome
@@ -225,13 +241,16 @@ class Probe:
 
     async def _remember(self, ids: Sequence[int]) -> None:
         """Go on subtracting what earlier processes subtracted."""
-        last: Mapping[int, tuple[int, float]] = {}
+        last: Samples = {}
+        earlier: dict[int, Samples] = {}
         if self._recall is not None:
             try:
                 last = await self._recall(ids)
+                for at_ms, wanted in self._subject.behind(last).items():
+                    earlier[at_ms] = await self._recall(wanted, at_ms)
             except LomsError as error:
                 _log.warning("%s: probes made before this start stay counted: %s", self._instance, error.message)
-        self._subject.restore(last)
+        self._subject.restore(last, earlier)
 
     def _write(self, answer: Answer, seconds: float) -> None:
         if answer.alive is None:
@@ -240,19 +259,23 @@ class Probe:
         self._report("" if answer.alive else answer.outcome, f"the probe failed: {answer.detail}")
         labels = self._subject.labels
         self._current = (Series.of(SUCCESS, labels), Series.of(DURATION, labels))
-        self._send(self._current, [float(answer.alive), seconds], self._clock.now_ms())
+        self._written_ms = next_ms(self._clock.now_ms(), self._written_ms)
+        self._send(self._current, [float(answer.alive), seconds], self._written_ms)
 
     def _count(self, outcome: Outcome | None = None) -> None:
         """One more probe with this outcome; all the counters are written, so that they are there before they move."""
+        self._counted = self._clock.monotonic()
         if outcome is not None:
             self._counts[outcome] += 1
         series = [Series.of(REQUESTS, labels_of({**dict(self._subject.labels), "outcome": o})) for o in OUTCOMES]
         self._send(series, [float(self._counts[o]) for o in OUTCOMES], self._clock.now_ms())
 
-    def _end(self, at_ms: int) -> None:
+    def _end(self) -> None:
         """The verdict of the last probe is out of date."""
         if self._current:
-            self._send(self._current, [STALE_NAN] * len(self._current), at_ms)
+            # Now, not when it moved: that may have been before the probe's end.
+            self._written_ms = next_ms(self._clock.now_ms(), self._written_ms)
+            self._send(self._current, [STALE_NAN] * len(self._current), self._written_ms)
             self._current = ()
             self._report("")
 

@@ -95,8 +95,12 @@ class Response:
 class Fetcher(Protocol):
     """GET of a target's URL. One for the whole pool; keeps connections.
 
-    Raises `TargetError` (timeout, refused, connection, tls, too_large, http) and nothing else. A status other than
-    200 is such an error. Nothing takes longer than ``timeout_seconds``.
+    Raises `TargetError` and nothing else; a status other than 200 is such an error. Its reasons: ``refused`` and
+    ``connection`` (broken or reset) say that nobody is there, ``timeout`` that somebody is and does not answer. The
+    others say nothing about an engine: ``connect_timeout``, ``incomplete`` (an answer that was under way), ``late``
+    (LOMS itself was), ``dns``, ``unreachable``, ``tls``, ``too_large``, ``http``.
+
+    Nothing takes longer than ``timeout_seconds``, or half as long again where a new connection had to be made.
     """
 
     async def fetch(self, target: Target, timeout_seconds: float, /) -> Response: ...

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from loms.collect.protocols import Fetcher, Plan, Reader, Response, ScrapeOutcome, Translator
-from loms.collect.series import META_NAMES, Layout, announced, ids_of, raw_series
+from loms.collect.series import META_NAMES, Layout, announced, ids_of, next_ms, raw_series
 from loms.collect.targets import Target
 from loms.core import selfmetrics
 from loms.core.clock import Clock
@@ -139,13 +139,12 @@ class Scraper:
     def _start_ms(self, due_ms: int | None) -> int:
         """The timestamp of a scrape that starts now: its slot if that is at most 2 ms (1 % of the interval) away.
 
-        Regular timestamps compress well, which is why Prometheus does the same. Time never stands still or goes back
-        within a target, because two samples of a series must not share a timestamp.
+        Regular timestamps compress well, which is why Prometheus does the same.
         """
         now = self._clock.now_ms()
         tolerance = min(2.0, self.target.interval_seconds * 10)
         at_ms = due_ms if due_ms is not None and abs(now - due_ms) <= tolerance else now
-        return at_ms if self.last is None else max(at_ms, self.last.at_ms + 1)
+        return at_ms if self.last is None else next_ms(at_ms, self.last.at_ms)
 
     async def _scrape(self, due_ms: int | None) -> ScrapeOutcome:
         async with self._lock:

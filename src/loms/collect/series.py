@@ -46,6 +46,18 @@ def merge_labels(own: Labels, target: Labels, honor_labels: bool) -> Labels:
     return labels_of(merged)
 
 
+def next_ms(at_ms: int, last_ms: int) -> int:
+    """The timestamp of a series' next sample at ``at_ms``, when its last one was at ``last_ms``.
+
+    Two samples must not share a timestamp, so time goes on by a millisecond at least. But a clock that was put back by
+    more than a second is followed: samples of the future would not be stored, nor found.
+
+    >>> next_ms(1_000, 1_000), next_ms(990, 1_000), next_ms(2_000, 1_000), next_ms(1_000, 3_600_000)
+    (1001, 1001, 2000, 1000)
+    """
+    return at_ms if last_ms - at_ms > 1000 else max(at_ms, last_ms + 1)
+
+
 def raw_series(shape: Shape, target: Target) -> list[Series]:
     """The stored series of each sample of ``shape``, in its order."""
     identity, honor = target.identity, target.honor_labels

@@ -77,7 +77,7 @@ class Address:
         except ValueError:
             host, port, parts = None, None, urlsplit("")
         if not host or parts.scheme not in ("http", "https") or any(c <= " " or c == "\x7f" for c in url):
-            raise TargetError(f"{url!r} is not an http or https URL", reason="connection")
+            raise TargetError(f"{url!r} is not an http or https URL", reason="http")
         authority = parts.netloc.rpartition("@")[2]
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         return cls(

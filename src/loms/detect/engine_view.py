@@ -5,6 +5,12 @@ behind the counters of the others.
 
 Everything is measured between the timestamps of scrapes (``timestamp(up)``), never up to the moment of evaluation: a
 target that is scraped once a minute shows no progress for a minute and is still healthy.
+
+Each column of the grid stands for all scrapes since the column before, not for the one that happens to be the newest at
+its time: the grid starts elsewhere at each evaluation, and with scrapes more frequent than its step it would see now
+these, now those. So the values come from windows as long as the step: of counters and gauges the last one
+(``activity``), of the load also the least (``least_running``, ``least_waiting``), of ``up`` the best (``answered``), of
+failures their number (``failures``).
 """
 
 from __future__ import annotations
@@ -17,7 +23,9 @@ import numpy as np
 from loms.core.model import Bools, Floats, Frame, Ints, Labels, labels_of
 from loms.detect.grid import fill_forward, first_true, last_change, last_true, trailing_start
 
-PROGRESS = (
+PROGRESS_TOTAL = "loms_engine_progress_total"
+"""What LOMS writes at each scrape: it shows what moves while a probe holds the canonical counters back."""
+CANONICAL_PROGRESS = (
     "llm_engine_tokens_output_total",
     "llm_engine_tokens_input_total",
     "llm_engine_iteration_tokens_count",
@@ -25,8 +33,10 @@ PROGRESS = (
     "llm_engine_requests_finished_total",
     "llm_engine_requests_preempted_total",
 )
-"""Counters of which any movement is progress. Steps are among them because some engines (llama.cpp) count tokens only
-when a request ends. Rejections are not: an API server hands them out by itself while the engine is frozen."""
+"""Counters of which any movement is progress, for engines that a remote Prometheus scrapes. Steps are among them
+because some engines (llama.cpp) count tokens only when a request ends. Rejections are not: an API server hands them
+out by itself while the engine is frozen."""
+PROGRESS = (PROGRESS_TOTAL, *CANONICAL_PROGRESS)
 RUNNING, WAITING = "llm_engine_requests_running", "llm_engine_requests_waiting"
 IDENTITY = ("deployment_zone", "engine", "instance", "job", "model", "simulated")
 
@@ -47,6 +57,12 @@ class Contact:
     """Failed scrapes since then."""
     reason: str
     """Of the newest failed scrape, empty when unknown or up."""
+    refused: int
+    """How many of the newest ones, without another outcome between them, were refused or broken connections."""
+    unanswered: int
+    """The same of scrapes that were connected and got no answer; attempts without a connection may lie between them."""
+    unconnected: int
+    """Those attempts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +75,8 @@ class Probe:
     done_ms: int
     answered_ms: int | None
     """When the newest one that was answered ended, this one or an earlier one."""
+    failing_ms: int | None
+    """When the first one ended of those that have failed one after the other up to now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +91,7 @@ class EngineView:
     known: bool
     """It was recognised as an engine, now or earlier in the window."""
     current: bool
-    """Its counters or gauges are in the newest scrape."""
+    """Its counters or gauges are in the newest good scrape."""
     running: float | None
     waiting: float | None
     progress_ms: int | None
@@ -117,19 +135,21 @@ def _from_activity(
     frame = _filled(frames["activity"])
     if frame.values.size == 0:
         return []
-    keys = [(labels_of({k: row.get(k, "") for k in IDENTITY}), row.get("engine_index", "")) for row in frame.labels]
+    keys = [_key(row) for row in frame.labels]
     index = {key: i for i, key in enumerate(dict.fromkeys(keys))}
     of_row = np.array([index[key] for key in keys])
     names = np.array([row.get("__name__", "") for row in frame.labels])
-    progress = np.isin(names, PROGRESS) & np.array([row.get("outcome") != "rejected" for row in frame.labels])
     values, count = frame.values, len(index)
+    own = names == PROGRESS_TOTAL
+    canonical = np.isin(names, CANONICAL_PROGRESS) & ~np.isin(of_row, of_row[own])
+    progress = own | (canonical & np.array([row.get("outcome") != "rejected" for row in frame.labels]))
 
     finite = ~np.isnan(values)
     moved = _latest(last_change(values), of_row, count, progress)
     newest = _latest(last_true(finite), of_row, count)
     oldest = values.shape[1] - 1 - _latest(values.shape[1] - 1 - first_true(finite), of_row, count)
     running, waiting = (_summed(values, of_row, count, names == name) for name in (RUNNING, WAITING))
-    loaded = trailing_start(fill_forward(_add(running, waiting)) > 0)
+    loaded = _loaded(_add(running, waiting), frames, index)
 
     ranks: dict[Labels, int] = {}
     for labels, _ in index:
@@ -144,26 +164,45 @@ def _from_activity(
         target = _target(dict(labels))
         if newest[i] < latest[target]:
             continue  # what the target used to be: another model, or before its model was known
-        times = scraped.get(target, frame.times_ms)
+        times, contact = scraped.get(target, frame.times_ms), contacts.get(target)
+        last_ms, good_ms = _time(times, newest[i]), contact.good_ms if contact else None
         views.append(
             EngineView(
                 labels=labels,
                 rank=rank,
                 ranks=ranks[labels],
-                contact=contacts.get(target),
+                contact=contact,
                 probe=probes.get(target),
                 known=True,
-                current=bool(newest[i] == values.shape[1] - 1),
+                current=last_ms is not None and good_ms is not None and last_ms >= good_ms,
                 running=_number(fill_forward(running[i : i + 1])[0, -1]),
                 waiting=_number(fill_forward(waiting[i : i + 1])[0, -1]),
                 progress_ms=_time(times, moved[i]),
                 first_ms=_time(times, oldest[i]),
-                last_ms=_time(times, newest[i]),
+                last_ms=last_ms,
                 loaded_ms=_time(times, loaded[i]),
                 prefill_seconds=prefill.get(target),
             )
         )
     return views
+
+
+def _loaded(load: Floats, frames: Mapping[str, Frame], index: Mapping[tuple[Labels, str], int]) -> Ints:
+    """Column since which each group has had requests without a break, one between two columns included."""
+    above: Bools = fill_forward(load) > 0
+    least: Floats = np.full(load.shape, np.nan)
+    for frame in (frames["least_running"], frames["least_waiting"]):
+        keyed = [(i, index.get(_key(row))) for i, row in enumerate(frame.labels)]
+        rows = np.array([i for i, group in keyed if group is not None], dtype=np.int64)
+        groups = np.array([group for _, group in keyed if group is not None], dtype=np.int64)
+        if len(rows):
+            one = _summed(frame.values[rows], groups, len(index), np.ones(len(rows), dtype=np.bool_))
+            least = _add(least, one)
+    broken = last_true(~above | (least == 0))
+    # Where the break lies within a column, the column's newest scrape shows requests again.
+    within = (broken >= 0) & above[np.arange(len(above)), broken]
+    start = np.where(within, broken, broken + 1)
+    return np.where(start < load.shape[1], start, -1).astype(np.int64)
 
 
 def _contacts(frames: Mapping[str, Frame]) -> dict[Target, Contact]:
@@ -174,23 +213,48 @@ def _contacts(frames: Mapping[str, Frame]) -> dict[Target, Contact]:
         if row.get("__name__") == "loms_scrape_failed":
             failed.setdefault(_target(row), []).append(i)
     scraped = _scrape_times(frames["scraped_at"], frame.times_ms)
+    answered = {_target(row): values for row, values in zip(*_rows(frames["answered"]), strict=True)}
+    counts: dict[Target, dict[str, Floats]] = {}
+    for row, values in zip(*_rows(frames["failures"]), strict=True):
+        counts.setdefault(_target(row), {})[row.get("reason", "")] = np.nan_to_num(values)
     contacts = {}
     for target, i in up_rows.items():
         up, times = frame.values[i], scraped.get(target, frame.times_ms)
         if np.isnan(up[-1]):
             continue
-        good = int(last_true(up[None, :] == 1)[0])
-        scrapes = np.unique(times[good + 1 :][up[good + 1 :] == 0])
+        good = int(last_true((up == 1)[None, :] | (answered.get(target, up) > 0)[None, :])[0])
+        begin = good + 1 if good < 0 or up[good] == 1 else good  # a good one and a failed one may share a column
+        run = _Run({reason: row[begin:] for reason, row in counts.get(target, {}).items()})
         gaps = np.diff(np.unique(times[~np.isnan(up)]))
         contacts[target] = Contact(
             up=bool(up[-1] == 1),
             last_ms=int(times[-1]),
             interval_seconds=float(np.median(gaps)) / 1000 if len(gaps) else 0.0,
             good_ms=int(times[good]) if good >= 0 else None,
-            failures=len(scrapes),
+            failures=max(run.total, len(np.unique(times[begin:][up[begin:] == 0]))),
             reason=_reason(frame, failed.get(target, ())) if up[-1] != 1 else "",
+            refused=run.newest("refused", "connection"),
+            unanswered=run.newest("timeout", beside="connect_timeout"),
+            unconnected=run.newest("connect_timeout", beside="timeout"),
         )
     return contacts
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Failed scrapes since the last good one: by reason their number in each column."""
+
+    counts: Mapping[str, Floats]
+
+    @property
+    def total(self) -> int:
+        return int(sum(row.sum() for row in self.counts.values()))
+
+    def newest(self, *reasons: str, beside: str = "") -> int:
+        """How many have been for these reasons since the newest one that was for none of them, nor for ``beside``."""
+        others = [row > 0 for reason, row in self.counts.items() if reason not in (*reasons, beside)]
+        begin = 1 + max((int(last_true(other[None, :])[0]) for other in others), default=-1)
+        return int(sum(row[begin:].sum() for reason, row in self.counts.items() if reason in reasons))
 
 
 def _reason(frame: Frame, rows: Sequence[int]) -> str:
@@ -220,6 +284,7 @@ def _probes(frames: Mapping[str, Frame]) -> dict[Target, Probe]:
             sent_ms=done_ms - round(float(values[took, -1]) * 1000),
             done_ms=done_ms,
             answered_ms=_time(done[target], int(last_true(values[success : success + 1] == 1)[0])),
+            failing_ms=_time(done[target], int(trailing_start(frame.values[success : success + 1] == 0)[0])),
         )
     return probes
 
@@ -264,8 +329,17 @@ def _add(a: Floats, b: Floats) -> Floats:
     return np.where(np.isnan(a) & np.isnan(b), np.nan, np.nan_to_num(a) + np.nan_to_num(b))
 
 
+def _rows(frame: Frame) -> tuple[tuple[Mapping[str, str], ...], Floats]:
+    return frame.labels, frame.values
+
+
 def _last(frame: Frame) -> tuple[tuple[Mapping[str, str], ...], Floats]:
     return frame.labels, frame.last if frame.values.size else np.empty(0)
+
+
+def _key(row: Mapping[str, str]) -> tuple[Labels, str]:
+    """Engine and rank."""
+    return labels_of({k: row.get(k, "") for k in IDENTITY}), row.get("engine_index", "")
 
 
 def _target(row: Mapping[str, str]) -> Target:

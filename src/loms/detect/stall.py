@@ -11,15 +11,19 @@ state                   when
 ``long_prefill``        requests run or wait, no counter has moved for a while, and the allowance is not used up
 ``stalled``             requests run or wait and the allowance is used up; or a synthetic request failed and no
                         counter has moved since it was sent (with nothing running: an engine frozen while idle shows
-                        exactly that); or no scrape has been answered for longer than the allowance
+                        exactly that); or scrapes are connected and get no answer, two at least and one after the
+                        other, the newest one the allowance or more after the last good one
 ``dead``                connections are refused or break, ``dead_after_scrapes`` times in a row
-``unknown``             the data do not tell: never scraped well, scrapes stopped, or unreadable metrics
+``unknown``             the data do not tell: never scraped well, scrapes stopped, unreadable metrics, no way to the
+                        target (name, route), or LOMS itself was too late to see an answer
 ======================  ==============================================================================================
 
-Progress is any movement of the counters of tokens, scheduler steps and finished requests, a reset (restart)
-included; a synthetic request that was answered counts as a sign of life too. Time without progress runs from the
+Progress is any movement of ``loms_engine_progress_total``, the sum of the counters of tokens, scheduler steps and
+finished requests (`loms.engines.watch`), or, where a remote Prometheus scrapes, of those counters; a reset (restart)
+included. A synthetic request that was answered counts as a sign of life too. Time without progress runs from the
 newest of: the last progress, the last sign of life, and the moment when requests began to run or wait, so that the
-first request after an idle night is not held against the engine.
+first request after an idle night is not held against the engine. A single failed scrape says nothing, and the engine is
+judged by the one before.
 
 The allowance is ``stall_after_seconds``, raised to twice the engine's own P99 prefill time of the last hour, at most
 ``stall_after_max_seconds``. The P99 counts from ``prefill_requests_min`` requests on; with fewer it is their maximum,
@@ -85,10 +89,15 @@ class Stall:
         window, step = max(config.stall_after_max_seconds, config.stall_after_seconds) + 60, config.step_seconds
         enough = f"sum by ({_BY}) (increase({_PREFILL}_count[1h])) >= {config.prefill_requests_min}"
         buckets = f"sum by ({_BY}, le) (rate({_PREFILL}_bucket[1h]))"
-        grid = {
-            "activity": _named(*PROGRESS, RUNNING, WAITING),
-            "contact": _named("up", "loms_scrape_failed"),
+        each = f"[{round(step * 1000)}ms]"
+        grid = {  # how scrapes went comes first: a scrape may be stored while this is asked for
             "scraped_at": "timestamp(up)",
+            "contact": _named("up", "loms_scrape_failed"),
+            "answered": f"max_over_time(up{each})",
+            "failures": f"count_over_time(loms_scrape_failed{each})",
+            "activity": f"last_over_time({_named(*PROGRESS, RUNNING, WAITING)}{each})",
+            "least_running": f"min_over_time({RUNNING}{each})",
+            "least_waiting": f"min_over_time({WAITING}{each})",
             "probe": _named("loms_probe_success", "loms_probe_duration_seconds"),
             "probed_at": "timestamp(loms_probe_success)",
         }
@@ -125,8 +134,9 @@ def _judge(view: EngineView, at_ms: int, config: Stall.Config) -> _Verdict:
     age = (at_ms - contact.last_ms) / 1000
     if age > max(30.0, 3 * contact.interval_seconds):
         return _Verdict(UNKNOWN, math.nan, f"it was last scraped {_words(age)} ago")
-    if not contact.up:
-        return _judge_silent(view, contact, at_ms, config)
+    verdict = None if contact.up else _judge_silent(view, contact, at_ms, config)
+    if verdict and (verdict.state != UNKNOWN or contact.failures > 1 or not view.current):
+        return verdict
     if not view.current or view.last_ms is None:
         return _Verdict(UNKNOWN, math.nan, "it answers, but none of the metrics that show progress")
     return _judge_answering(view, contact, view.last_ms, config)
@@ -135,15 +145,17 @@ def _judge(view: EngineView, at_ms: int, config: Stall.Config) -> _Verdict:
 def _judge_silent(view: EngineView, contact: Contact, at_ms: int, config: Stall.Config) -> _Verdict:
     """Scrapes fail. The window's length is a lower bound of the silence when no scrape in it was good."""
     bound = max(config.stall_after_max_seconds, config.stall_after_seconds) + 60
-    silence = bound if contact.good_ms is None else (at_ms - contact.good_ms) / 1000
     tried = f"{contact.failures} scrape{'s' if contact.failures > 1 else ''}"
+    since = bound if contact.good_ms is None else (at_ms - contact.good_ms) / 1000
+    # Only what was tried counts: between the newest attempt and now LOMS may have been away itself.
+    silence = bound if contact.good_ms is None else (contact.last_ms - contact.good_ms) / 1000
     if not view.known:
         return _Verdict(UNKNOWN, math.nan, f"it has not answered yet ({contact.reason or 'scrapes fail'})")
-    if contact.reason in ("refused", "connection"):
-        if contact.failures >= config.dead_after_scrapes:
-            how = "connections are refused" if contact.reason == "refused" else "connections break or cannot be made"
-            return _Verdict("dead", silence, f"{how}: {tried} in {_words(silence)}")
-    elif contact.reason == "timeout" and silence > _allowance(view, config):
+    if contact.refused >= config.dead_after_scrapes:
+        how = "connections are refused" if contact.reason == "refused" else "connections break"
+        return _Verdict("dead", since, f"{how}: {tried} in {_words(since)}")
+    granted = _allowance(view, config) if contact.unanswered >= 2 else config.stall_after_max_seconds
+    if contact.unanswered + contact.unconnected >= 2 and silence + _jitter(contact) >= granted:
         return _Verdict("stalled", silence, f"no scrape has been answered for {_words(silence)}")
     return _Verdict(UNKNOWN, silence, f"{tried} failed ({contact.reason or 'reason not recorded'})")
 
@@ -155,9 +167,18 @@ def _judge_answering(view: EngineView, contact: Contact, now_ms: int, config: St
     if probe and (view.ranks == 1 or view.loaded_ms is None):
         signs.append(probe.answered_ms)
     quiet = max(0.0, (now_ms - max(ms for ms in signs if ms is not None)) / 1000)
+    unmoved = probe is not None and probe.failed and (view.progress_ms or 0) <= probe.sent_ms < now_ms
+    # Requests that come to an engine already found frozen show as load, and do not start its allowance anew.
+    if probe and unmoved and (view.loaded_ms is None or view.loaded_ms > (probe.failing_ms or probe.done_ms)):
+        waited = _words((probe.done_ms - probe.sent_ms) / 1000)
+        return _Verdict(
+            "stalled",
+            quiet,
+            f"no progress for {_words(quiet)}: a synthetic request for one token failed after {waited}, though "
+            f"{load or 'nothing runs or waits'}; /health may still say 200",
+        )
     if view.loaded_ms is not None:
-        jitter = min(1.0, contact.interval_seconds / 10)  # three scrapes of 5 s are 14.99 s as often as 15.01 s
-        if quiet + jitter >= _allowance(view, config):
+        if quiet + _jitter(contact) >= _allowance(view, config):
             return _Verdict(
                 "stalled", quiet, f"no progress for {_words(quiet)} while {load}; /health may still say 200"
             )
@@ -166,15 +187,12 @@ def _judge_answering(view: EngineView, contact: Contact, now_ms: int, config: St
                 "long_prefill", quiet, f"no progress for {_words(quiet)} while {load}; within its allowance"
             )
         return _Verdict("busy", quiet, f"{load}, progress {_words(quiet)} ago")
-    if probe and probe.failed and (view.progress_ms or 0) <= probe.sent_ms < now_ms:
-        waited = _words((probe.done_ms - probe.sent_ms) / 1000)
-        return _Verdict(
-            "stalled",
-            quiet,
-            f"no progress for {_words(quiet)}: a synthetic request for one token failed after {waited}, though nothing "
-            "runs or waits; /health may still say 200",
-        )
     return _Verdict("idle", quiet, "nothing to do")
+
+
+def _jitter(contact: Contact) -> float:
+    """Three scrapes of 5 s are 14.99 s as often as 15.01 s."""
+    return min(1.0, contact.interval_seconds / 10)
 
 
 def _allowance(view: EngineView, config: Stall.Config) -> float:

@@ -4,12 +4,13 @@ The meaning of a shape is worked out once (`loms.engines.read`); from then on a 
 stays between scrapes is little: which engine this is, who it says it is, the counters that show a restart, and the
 amounts that LOMS's own probes have added to its counters.
 
-**Probes and counters.** A probe is a real request, so the engine counts it. Cumulative canonical series of an
-engine that can be asked for tokens therefore have samples of their own, whether or not it is asked at present, from
-which the probes are subtracted. `hold` says that a probe begins: series that move from then on are held back, because
-part of the movement may be the probe's. `settle` compares what moved with what the probe's answer says it used. If that is all (one request ended, exactly those tokens, nothing runs
-or waits), the whole movement is subtracted from then on, histograms included. If users' requests came in between, only
-the amounts that are known are subtracted, tokens and one finished request; the histograms keep the probe.
+**Probes and counters.** A probe is a real request, so the engine counts it. Cumulative canonical series of an engine
+that can be asked for tokens therefore have samples of their own, whether or not it is asked at present, from which
+the probes are subtracted. `hold` says that a probe begins: series that move from then on are held back, because part
+of the movement may be the probe's. `settle` compares what moved with what the probe's answer says it used. If that is
+all (one request ended, exactly those tokens, nothing runs or waits), the whole movement is subtracted from then on,
+histograms included. If users' requests came in between, only the amounts that are known are subtracted, tokens and
+one finished request; the histograms keep the probe.
 """
 
 from __future__ import annotations
@@ -236,7 +237,9 @@ class Translator:
                     continue
                 at_ms, canonical = last[series.id]
                 samples = [_of_time(at_ms, source, last, known.get(at_ms, {})) for source, _ in sources]
-                found = [(value, factor) for value, (_, factor) in zip(samples, sources, strict=True) if value is not None]
+                found = [
+                    (value, factor) for value, (_, factor) in zip(samples, sources, strict=True) if value is not None
+                ]
                 total = sum(value * factor for value, factor in found)
                 if len(found) == len(sources) and total > canonical:
                     self._offsets[series.id] = _offset(total, canonical)

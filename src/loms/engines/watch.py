@@ -95,7 +95,9 @@ def progress_totals(combinations: Sequence[Combination], labels: Labels) -> list
     for combination in _progress(combinations):
         terms.setdefault(dict(combination.labels).get("engine_index", ""), []).extend(combination.terms)
     return [
-        Combination("", PROGRESS_TOTAL, labels_of({**dict(labels), **({"engine_index": rank} if rank else {})}), tuple(t))
+        Combination(
+            "", PROGRESS_TOTAL, labels_of({**dict(labels), **({"engine_index": rank} if rank else {})}), tuple(t)
+        )
         for rank, t in terms.items()
     ]
 

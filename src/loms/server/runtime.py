@@ -107,10 +107,10 @@ class Server:
         """Rules were evaluated a moment ago and the store answered them."""
         return self._sound_at is not None and self.clock.monotonic() - self._sound_at < READY_SECONDS
 
-    async def recall(self, ids: Sequence[int]) -> Mapping[int, tuple[int, float]]:
-        """Series id → newest stored (time in ms, value), for whoever must go on where the last process stopped."""
+    async def recall(self, ids: Sequence[int], until_ms: int | None = None) -> Mapping[int, tuple[int, float]]:
+        """Series id → newest stored (time in ms, value) up to then, for whoever goes on where a process stopped."""
         since = self.clock.now_ms() - RECALL_WINDOW_MS
-        return await asyncio.to_thread(self.database.last_values, ids, since)
+        return await asyncio.to_thread(self.database.last_values, ids, since, until_ms)
 
     async def _evaluate(self) -> None:
         while True:

@@ -29,6 +29,8 @@ from loms.store.retention import apply_retention
 
 DATABASE = "loms"
 
+_LAST_MS = 4_102_444_800_000
+"""The year 2100: later than any sample."""
 _ENGINE = {
     # The default wakes twenty times a second to correct memory accounting: 0.3 % of a core for nothing.
     "memory_worker_period_ms": 1000,
@@ -187,16 +189,18 @@ class Database:
         with _translated(f"the store refuses rows of {table}"):
             self._writer.raw_insert(table, rows.column_names, cast("bytes", sink.getvalue()), fmt="ArrowStream")
 
-    def last_values(self, ids: Iterable[int], since_ms: int) -> dict[int, tuple[int, float]]:
-        """Series id → time (ms) and value of its newest sample at or after ``since_ms``, where there is one.
+    def last_values(
+        self, ids: Iterable[int], since_ms: int, until_ms: int | None = None
+    ) -> dict[int, tuple[int, float]]:
+        """Series id → time (ms) and value of its newest sample from ``since_ms`` to ``until_ms``, where there is one.
 
-        A staleness marker counts as a sample. The whole of each day since then is read: keep ``since_ms`` near.
+        Staleness markers are passed over. The whole of each day since then is read: keep ``since_ms`` near.
         """
         columns = self.query_columns(
             "SELECT series_id AS id, toUnixTimestamp64Milli(max(ts)) AS t, argMax(value, ts) AS v FROM samples"
             " WHERE series_id IN {ids:Array(UInt64)} AND ts >= fromUnixTimestamp64Milli({since:Int64})"
-            " GROUP BY series_id",
-            {"ids": sorted(ids), "since": since_ms},
+            " AND ts <= fromUnixTimestamp64Milli({until:Int64}) AND NOT isNaN(value) GROUP BY series_id",
+            {"ids": sorted(ids), "since": since_ms, "until": _LAST_MS if until_ms is None else until_ms},
         )
         rows = zip(*(columns[name].to_pylist() for name in ("id", "t", "v")), strict=True)
         return {series_id: (time_ms, value) for series_id, time_ms, value in rows}

@@ -145,14 +145,18 @@ def test_an_engine_core_frozen_while_idle_is_noticed_though_nothing_runs_or_wait
     loms, vllm, llama, wait_until
 ) -> None:
     wait_until(lambda: loms.engine(instance(vllm))["state"] == "idle", 60, "rest")
-    known = len(loms.incidents(instance(vllm)))
+    known = loms.incidents(instance(vllm))
     before = counters(loms, vllm)
     with frozen(vllm) as since:
         await_stalled(loms, vllm, since, wait_until)
         assert loms.value(f'llm_engine_requests_running{{instance="{instance(vllm)}"}}') == 0
         assert loms.value(f'loms_probe_success{{instance="{instance(vllm)}"}}') == 0
     await_resolved(loms, vllm, wait_until)
-    assert len(loms.incidents(instance(vllm))) >= known
+    incidents = loms.incidents(instance(vllm))
+    assert {incident["state"] for incident in incidents} == {"resolved"}
+    assert len(incidents) - len(known) in (0, 1)  # the same one again, where the last one ended a moment ago
+    ends = [max((one["resolved_at_ms"] for one in each), default=0) for each in (known, incidents)]
+    assert ends[0] < ends[1]
     # Requests that were given up while it was frozen are not its users'.
     assert counters(loms, vllm) == before
     assert loms.incidents(instance(llama)) == []

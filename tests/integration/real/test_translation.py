@@ -95,7 +95,7 @@ async def watched(url: str, model: str, probe: ProbeSettings | None = None) -> A
         for row in batch.series:
             series.setdefault(row.id, []).append(row)
 
-    translator = Translator(target.identity, probed=probe is not None)
+    translator = Translator(target.identity)
     fetcher, clock, client = HttpFetcher(), SystemClock(), CompletionClient()
     scraper = Scraper(target, fetcher=fetcher, reader=ExpositionReader(), translator=translator, sink=sink, clock=clock)
     async with aiohttp.ClientSession() as session:

@@ -48,7 +48,7 @@ class Bench:
     def __post_init__(self) -> None:
         self.clock = ManualClock(1_000_000)
         self.target = replace(TARGET, probe=self.settings)
-        self.translator = Translator(self.target.identity, probed=True, restoring=self.restoring)
+        self.translator = Translator(self.target.identity, restoring=self.restoring)
         self.reader = ExpositionReader()
         self.last: ScrapeOutcome | None = None
         self.names: dict[int, Series] = {}
@@ -111,6 +111,16 @@ class Bench:
             v
             for b in self.batches
             for i, v in zip(b.series_ids.tolist(), b.values.tolist(), strict=True)
+            if i in wanted
+        ]
+
+    def times(self, name: str) -> list[tuple[int, bool]]:
+        """Time in ms of each sample of one series, in the order of writing, and whether it is a stale marker."""
+        wanted = {i for i, s in self.names.items() if s.name == name}
+        return [
+            (at, bool(is_stale(np.array([v]))[0]))
+            for b in self.batches
+            for i, at, v in zip(b.series_ids.tolist(), b.timestamps_ms.tolist(), b.values.tolist(), strict=True)
             if i in wanted
         ]
 
@@ -208,6 +218,73 @@ def test_the_verdict_ends_when_the_engine_moves_by_itself_again() -> None:
     bench.answer = None
     bench.pass_seconds(17)
     assert bench.written("loms_probe_success")[-1] == 1
+
+
+def test_a_failed_scrape_does_not_end_the_verdict_on_a_frozen_engine() -> None:
+    bench = Bench(tokens=7, answer=silent)
+    bench.pass_seconds(16)
+    assert bench.written("loms_probe_success") == [0]
+    bench.reachable = False
+    bench.pass_seconds(1)
+    bench.reachable = True
+    bench.pass_seconds(3)
+    assert bench.written("loms_probe_success") == [0]
+    bench.pass_seconds(16)
+    assert set(bench.written("loms_probe_success")) == {0}
+
+
+def test_scrapes_that_fail_now_and_then_do_not_keep_a_frozen_engine_from_being_asked() -> None:
+    bench = Bench(tokens=7, answer=silent)
+    for _ in range(12):
+        bench.reachable = True
+        bench.pass_seconds(9)
+        bench.reachable = False
+        bench.pass_seconds(1)
+    assert len(bench.asked) >= 5
+
+
+def test_the_end_of_a_verdict_comes_after_it_even_where_the_engine_woke_before() -> None:
+    async def wakes(bench: Bench) -> Answer:
+        bench.clock.advance(6)
+        bench.tokens += 5
+        await bench.scrape_now()
+        bench.clock.advance(2)
+        return Answer("timeout", False)
+
+    bench = Bench(tokens=7, answer=wakes)
+
+    async def run() -> None:
+        for _ in range(16):
+            await bench.scrape_now()
+            await bench.probe.tick()
+            bench.clock.advance(1)
+        await bench.probe.tick()
+
+    asyncio.run(run())
+    (verdict, first), (end, second) = bench.times("loms_probe_success")
+    assert (first, second) == (False, True)
+    assert end > verdict
+
+
+def test_the_counters_stay_visible() -> None:
+    """A selector looks back five minutes, a rate over one minute needs two samples."""
+    bench = Bench()
+
+    def work() -> None:
+        bench.tokens += 1
+
+    bench.pass_seconds(400, work)
+    times = sorted({at for at, _ in bench.times("loms_probe_requests_total")})
+    assert max(np.diff(times)) <= 20_000
+
+
+def test_a_clock_that_is_put_back_does_not_stop_the_probes() -> None:
+    bench = Bench(tokens=7)
+    bench.pass_seconds(20)
+    bench.clock._start_ms -= 3_600_000
+    bench.pass_seconds(32)
+    assert len(bench.asked) == 3
+    assert bench.times("loms_probe_success")[-1][0] < 1_000_000
 
 
 def test_a_probe_among_users_requests_is_unattributed_but_its_tokens_are_known() -> None:
@@ -380,7 +457,7 @@ def test_earlier_probes_stay_subtracted_after_a_restart() -> None:
     assert plan is not None
     own = {s.id: before.canonical[s.name] for s in plan.derived}
 
-    async def recall(ids: Sequence[int]) -> Mapping[int, tuple[int, float]]:
+    async def recall(ids: Sequence[int], until_ms: int | None = None) -> Mapping[int, tuple[int, float]]:
         return {i: (1, v) for i, v in (raw | own).items() if i in ids}
 
     after = Bench(tokens=before.tokens, requests=before.requests, restoring=True, recall=recall)
@@ -388,8 +465,31 @@ def test_earlier_probes_stay_subtracted_after_a_restart() -> None:
     assert after.canonical[INPUT] == 20
 
 
+def test_being_killed_under_way_takes_nothing_from_users() -> None:
+    """The newest canonical samples are then older than the newest raw ones."""
+    before = Bench(tokens=10)
+    before.pass_seconds(20)
+    exposition, plan = before.last.exposition, before.last.plan
+    raw = dict(zip(before.ids(exposition).tolist(), exposition.values.tolist(), strict=True))
+    own = {s.id: before.canonical[s.name] for s in plan.derived}
+    asked: list[int | None] = []
+
+    async def recall(ids: Sequence[int], until_ms: int | None = None) -> Mapping[int, tuple[int, float]]:
+        asked.append(until_ms)
+        known = {i: (1_000, v) for i, v in (raw | own).items()}
+        if until_ms is None:  # held back since: users' 50 tokens
+            known |= {i: (9_000, v + 50) for i, v in raw.items()}
+        return {i: sample for i, sample in known.items() if i in ids}
+
+    after = Bench(tokens=before.tokens + 60, requests=before.requests + 60, restoring=True, recall=recall)
+    after.pass_seconds(3)
+    assert asked == [None, 1_000]
+    assert after.canonical[INPUT] == 20 + 2 * 60
+    assert after.canonical["llm_engine_requests_finished_total"] == 60
+
+
 def test_a_store_that_does_not_answer_costs_only_the_memory() -> None:
-    async def recall(ids: Sequence[int]) -> Mapping[int, tuple[int, float]]:
+    async def recall(ids: Sequence[int], until_ms: int | None = None) -> Mapping[int, tuple[int, float]]:
         raise StoreError("the store is closed")
 
     bench = Bench(tokens=5, restoring=True, recall=recall)

@@ -213,6 +213,27 @@ def test_a_failed_scrape_ends_everything_and_says_why() -> None:
     assert bench.scraper.status().health == "up"
 
 
+def test_a_clock_that_is_put_right_is_followed_back() -> None:
+    """It ran an hour ahead; samples of the future would not be stored."""
+    bench = Bench("a 1\n", "a 2\n", "a 3\n")
+    bench.clock.advance(3600)
+    bench.scrape()
+    bench.clock._start_ms -= 3_600_000
+    bench.scrape(2)
+    ahead, *right = [int(batch.timestamps_ms[0]) for batch in bench.batches]
+    assert ahead == 1_000_000 + 3_600_000
+    assert right == [1_005_000, 1_010_000]
+
+
+def test_a_clock_that_is_slewed_back_a_little_is_not() -> None:
+    bench = Bench("a 1\n", "a 2\n")
+    bench.scrape()
+    bench.clock._start_ms -= 5_500
+    bench.scrape()
+    first, second = (int(batch.timestamps_ms[0]) for batch in bench.batches)
+    assert second == first + 1
+
+
 def test_another_reason_ends_the_one_before() -> None:
     refused, timeout = (TargetError(r, reason=r) for r in ("refused", "timeout"))
     bench = Bench(refused, refused, timeout)

@@ -9,18 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loms.core.model import Finding, Frame, Labels, labels_of
+from loms.core.model import STALE_NAN, Finding, Frame, Labels, labels_of
 from loms.detect.stall import Stall
+from loms.promql.engine import Engine
+from loms.promql.memory import MemorySource
 
 DATA = Path(__file__).parents[2] / "data"
-LOOKBACK_MS = 300_000
 ENGINE = {"job": "llm", "instance": "a:8000", "engine": "vllm", "model": "m", "deployment_zone": "z"}
 SCRAPED = {"job": "llm", "instance": "a:8000"}
 STALE = None
+PROBE = ("loms_probe_success", "loms_probe_duration_seconds")
+"""What the prober writes; a failed scrape does not end it, see ``tests/unit/collect/test_probe.py``."""
 
 
 class World:
-    """Samples by series; `frame` reads them as Prometheus does: the newest one within five minutes, unless stale."""
+    """Samples by series, of which the detector's own queries are asked."""
 
     def __init__(self) -> None:
         self.series: dict[tuple[str, Labels], list[tuple[int, float | None]]] = {}
@@ -44,7 +47,7 @@ class World:
         """A scrape that failed: ``up`` 0, and everything the target had is stale."""
         labels = {k: engine[k] for k in ("job", "instance")}
         for (name, found), samples in self.series.items():
-            mine = labels.items() <= dict(found).items() and not name.startswith(("up", "loms_probe"))
+            mine = labels.items() <= dict(found).items() and name != "up" and name not in PROBE
             if mine and samples[-1][1] is not STALE and ("reason", reason) not in found:
                 samples.append((round(seconds * 1000), STALE))
         self.add(seconds, "up", labels, 0)
@@ -59,42 +62,27 @@ class World:
 
     def probe_outdated(self, seconds: float, engine: Mapping[str, str] = ENGINE) -> None:
         """The engine moved by itself: the verdict of the last probe ends."""
-        for name in ("loms_probe_success", "loms_probe_duration_seconds"):
+        for name in PROBE:
             self.add(seconds, name, engine, STALE)
-
-    def frame(self, names: str, at_ms: int, window: float, step: float, *, timestamps: bool = False) -> Frame:
-        count = round(window / step) + 1
-        times = at_ms - np.arange(count - 1, -1, -1, dtype=np.int64) * round(step * 1000)
-        labels, rows = [], []
-        for (name, found), samples in self.series.items():
-            if re.fullmatch(names, name):
-                row = [self._at(samples, int(t), timestamps) for t in times]
-                if not np.all(np.isnan(row)):
-                    rows.append(row)
-                    labels.append(dict(found) if timestamps else {"__name__": name, **dict(found)})
-        return Frame(tuple(labels), times, np.array(rows, dtype=np.float64).reshape(len(rows), count))
-
-    @staticmethod
-    def _at(samples: list[tuple[int, float | None]], at_ms: int, timestamps: bool) -> float:
-        past = [sample for sample in samples if sample[0] <= at_ms]
-        if not past or past[-1][1] is STALE or past[-1][0] <= at_ms - LOOKBACK_MS:
-            return np.nan
-        return past[-1][0] / 1000 if timestamps else past[-1][1]
 
     def stall_frames(
         self, seconds: float, config: Stall.Config, prefill: Mapping[str, float] | None = None
     ) -> dict[str, Frame]:
-        at_ms = round(seconds * 1000)
-        frames = {}
+        at_ms, source = round(seconds * 1000), MemorySource()
+        for (name, found), samples in self.series.items():
+            times = np.array([at for at, _ in samples], dtype=np.int64)
+            values = np.array([STALE_NAN if value is STALE else value for _, value in samples])
+            past = times <= at_ms
+            source.add(tuple(sorted((*found, ("__name__", name)))), times[past], values[past])
+        engine, frames = Engine(source), {}
         for name, wanted in Stall().inputs(config).items():
             if name == "prefill":
                 owners = tuple({"job": "llm", "instance": instance} for instance in prefill or {})
                 values = np.array(list((prefill or {}).values()), dtype=np.float64).reshape(-1, 1)
                 frames[name] = Frame(owners, np.array([at_ms]), values)
                 continue
-            stamps = re.fullmatch(r"timestamp\((\w+)\)", wanted.expr)
-            names = stamps[1] if stamps else re.search(r'__name__=~"([^"]+)"', wanted.expr)[1]
-            frames[name] = self.frame(names, at_ms, wanted.window_seconds, wanted.step_seconds, timestamps=bool(stamps))
+            start_ms, step_ms = at_ms - round(wanted.window_seconds * 1000), round(wanted.step_seconds * 1000)
+            frames[name] = engine.range(wanted.expr, start_ms, at_ms, step_ms)
         return frames
 
     def stall(self, seconds: float, *, prefill: Mapping[str, float] | None = None, **config: float) -> list[Finding]:

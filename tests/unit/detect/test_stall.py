@@ -181,7 +181,7 @@ def test_refused_twice_is_dead_and_once_is_not(world) -> None:
     for at in (0, 5, 10):
         world.good(at, load(10 * at))
     world.bad(15, "refused")
-    assert kinds(world, (16,)) == ["unknown"]
+    assert kinds(world, (16,)) == ["busy"]  # as of the last good scrape
     world.bad(20, "refused")
     dead = only(world.stall(21))
     assert (dead.kind, dead.severity, dead.value) == ("dead", "critical", 11.0)
@@ -193,11 +193,112 @@ def test_a_frozen_process_that_answers_no_scrape_is_stalled(world) -> None:
         world.good(at, load(10 * at))
     for at in (15, 20, 25, 30):
         world.bad(at, "timeout")
-    assert kinds(world, (17, 24)) == ["unknown", "unknown"]
+    assert kinds(world, (17, 24)) == ["busy", "unknown"]
     frozen = only(world.stall(26))
-    assert (frozen.kind, frozen.value) == ("stalled", 16.0)
+    assert (frozen.kind, frozen.value) == ("stalled", 15.0)
     world.good(35, load(150))
     assert kinds(world, (36,)) == ["busy"]
+
+
+def test_one_slow_scrape_condemns_nobody_however_seldom_it_is_scraped(world) -> None:
+    for at in range(0, 300, 30):
+        world.good(at, load(10 * at))
+    world.bad(300, "timeout")
+    assert kinds(world, (305, 315, 329)) == ["busy", "busy", "busy"]
+    world.bad(330, "timeout")
+    assert kinds(world, (331,)) == ["stalled"]
+
+
+def test_time_in_which_nothing_was_tried_does_not_count(world) -> None:
+    """The host slept, or LOMS did."""
+    for at in range(0, 62, 2):
+        world.good(at, load(10 * at))
+    world.bad(62, "timeout")
+    world.bad(64, "timeout")
+    assert kinds(world, (76, 90)) == ["unknown", "unknown"]
+
+
+@pytest.mark.parametrize("reason", ["late", "incomplete", "connect_timeout", "dns", "unreachable"])
+def test_timeouts_that_do_not_tell_of_the_engine(world, reason) -> None:
+    for at in range(60):
+        world.good(at, load(10 * at))
+    for at in range(60, 100):
+        world.bad(at, reason)
+    assert set(kinds(world, range(62, 100, 3))) == {"unknown"}
+
+
+def test_timeouts_on_both_sides_of_our_own_lateness_are_not_one_after_the_other(world) -> None:
+    for at in range(60):
+        world.good(at, load(10 * at))
+    for at in range(60, 100, 5):
+        world.bad(at, "timeout" if at % 10 else "late")
+    assert set(kinds(world, range(66, 100, 3))) == {"unknown"}
+
+
+def test_a_frozen_process_whose_queue_of_connections_is_full_is_stalled(world) -> None:
+    """The kernel accepts a handful of connections for it, then none."""
+    for at in range(60):
+        world.good(at, load(10 * at))
+    for at in range(60, 100):
+        world.bad(at, "timeout" if at < 66 else "connect_timeout")
+    assert kinds(world, (70, 76)) == ["unknown", "stalled"]
+
+
+def test_connections_that_cannot_be_made_for_very_long_are_a_stall(world) -> None:
+    for at in range(0, 60, 5):
+        world.good(at, load(10 * at))
+    for at in range(60, 200, 5):
+        world.bad(at, "connect_timeout")
+    assert kinds(world, (170, 177)) == ["unknown", "stalled"]
+
+
+@pytest.mark.parametrize("reason", ["refused", "timeout"])
+def test_every_second_scrape_failing_does_not_hide_the_others(world, reason) -> None:
+    """Scraped each second over a grid of two: it must not see now the good ones, now the failed ones."""
+    for at in range(120):
+        if at % 2:
+            world.bad(at, reason)
+        else:
+            world.good(at, load(10 * min(at, 90), running=2))
+    assert set(kinds(world, (60.4, 63.4, 66.4, 69.4, 72.9, 75.9))) == {"busy"}
+    assert set(kinds(world, (107.4, 110.4, 113.4, 116.9))) == {"stalled"}
+
+
+def test_a_moment_without_load_between_two_columns_is_seen_by_every_grid(world) -> None:
+    for at in range(0, 78, 2):
+        world.good(at, load(900))
+    world.good(78.2, load(900, running=0))
+    for at in (79, 80, 82, 84, 86, 88, 90):
+        world.good(at, load(900))
+    assert kinds(world, (77.5,)) == ["stalled"]
+    assert set(kinds(world, (79.3, 80.2, 80.5, 82.5, 83.1))) == {"busy"}
+    assert set(kinds(world, (86.5, 87.2, 88.9, 89.3))) == {"long_prefill"}
+
+
+def test_what_moves_while_a_probe_holds_the_counters_back_is_progress(world) -> None:
+    progress = "loms_engine_progress_total"
+    for at in range(40):
+        world.good(at, {RUNNING: 3, progress: 10 * at, **({OUT: 10 * at} if at < 10 else {})})
+    assert kinds(world, (39.5,)) == ["busy"]
+    for at in range(40, 60):  # frozen, then the probe is given up and what was held back shows
+        world.good(at, {RUNNING: 3, progress: 390, OUT: 100 if at < 50 else 390})
+    assert kinds(world, (50.5, 55.5)) == ["long_prefill", "stalled"]
+
+
+def test_requests_that_come_to_an_engine_found_frozen_do_not_buy_it_time(world) -> None:
+    for at in range(60):
+        world.good(at, load(900, running=0, waiting=3 if at >= 35 else 0))
+    world.probe(20, 8, "timeout")
+    assert kinds(world, (34.5, 36, 42)) == ["stalled"] * 3
+    world.probe(35, 8, "timeout")
+    assert kinds(world, (44, 50, 57)) == ["stalled"] * 3
+
+
+def test_requests_that_come_while_the_probe_waits_get_their_allowance(world) -> None:
+    for at in range(60):
+        world.good(at, load(900, running=0 if at < 21 else 1))
+    world.probe(20, 8, "timeout")
+    assert kinds(world, (28.5, 30, 38)) == ["long_prefill", "long_prefill", "stalled"]
 
 
 @pytest.mark.parametrize("reason", ["http", "malformed", "too_large", "tls"])

@@ -72,7 +72,7 @@ def one(found: Sequence[float]) -> float:
 
 @pytest.fixture
 def scraped() -> Callable[..., Scraped]:
-    """Makes a target: ``scraped(Identity("0.32.0"), probed=True)``."""
+    """Makes a target: ``scraped(Identity("0.32.0"))``."""
 
     def make(identity: Identity | None = None, **options: object) -> Scraped:
         translator = Translator(TARGET, **options)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ import pytest
 from loms.core.model import Shape, series_id
 from loms.engines.engine import Identity
 
+PROGRESS = "loms_engine_progress_total"
 COUNT = "gen_ai_server_request_duration_seconds_count"
 SUM = "gen_ai_server_request_duration_seconds_sum"
 INPUT, OUTPUT = "llm_engine_tokens_input_total", "llm_engine_tokens_output_total"
@@ -44,21 +45,33 @@ HTTP = (
 )
 
 
-def test_counters_of_a_probed_target_have_samples_of_their_own_and_gauges_are_aliases(scraped) -> None:
-    target = scraped(probed=True)
+def test_counters_of_an_engine_that_can_be_asked_have_samples_of_their_own_and_gauges_are_aliases(scraped) -> None:
+    target = scraped()
     target.scrape(vllm(1, 5, 9))
     own = {series.name for series in target.plan.derived}
     assert {INPUT, OUTPUT, COUNT, "llm_engine_requests_finished_total"} <= own
     assert [series.name for series in target.plan.aliases] == ["llm_engine_requests_running"]
 
 
-def test_without_probes_a_rename_costs_no_samples(scraped) -> None:
+def test_progress_is_one_series_for_each_rank_from_which_nothing_is_held_back_or_subtracted(scraped) -> None:
+    def ranks(first: int, second: int, rejected: int = 0) -> str:
+        lines = ["# TYPE vllm:generation_tokens_total counter", "# TYPE vllm:request_success_total counter"]
+        for rank, tokens in enumerate((first, second)):
+            own = f'engine="{rank}",model_name="m"'
+            lines.append(f"vllm:generation_tokens_total{{{own}}} {tokens}")
+            lines.append(f'vllm:request_success_total{{{own},finished_reason="stop"}} 2')
+        return "\n".join([*lines, f"vllm:http_requests_total {rejected}", ""])
+
     target = scraped()
-    exposition = target.scrape(vllm(1, 5, 9))
-    assert target.plan.derived == ()
-    raw = dict(zip(exposition.shape.names, target.raw_ids(exposition).tolist(), strict=True))
-    alias = next(series for series in target.plan.aliases if series.name == INPUT)
-    assert alias.id == raw["vllm:prompt_tokens_total"]
+    target.translator.hold(target.scrape(ranks(10, 20)))
+    assert [target.value(PROGRESS, engine_index=rank) for rank in "01"] == [12, 22]
+    after = target.scrape(ranks(10, 25, rejected=7))
+    assert math.isnan(target.value(OUTPUT, engine_index="1"))
+    assert [target.value(PROGRESS, engine_index=rank) for rank in "01"] == [12, 27]
+    assert target.translator.settle(after, {"llm.engine.tokens.output": 5}, "", last=True) == "exact"
+    target.scrape(ranks(10, 25))
+    assert target.value(OUTPUT, engine_index="1") == 20
+    assert target.value(PROGRESS, engine_index="1") == 27
 
 
 def test_a_dropped_raw_series_is_not_kept_and_no_alias_points_at_it(scraped) -> None:
@@ -67,7 +80,7 @@ def test_a_dropped_raw_series_is_not_kept_and_no_alias_points_at_it(scraped) -> 
     kept = [exposition.shape.names[i] for i in target.plan.keep]
     assert "vllm:num_requests_running" not in kept
     assert "vllm:prompt_tokens_total" in kept  # a pattern matches the whole name
-    assert [series.name for series in target.plan.derived] == ["llm_engine_requests_running"]
+    assert "llm_engine_requests_running" in {series.name for series in target.plan.derived}
     assert target.value("llm_engine_requests_running") == 3
     assert scraped(drop=("nothing_.*",)).read(vllm(1, 5, 9))[1].keep is None
 
@@ -88,7 +101,7 @@ def test_the_plan_is_the_same_object_until_something_is_news(scraped) -> None:
 
 
 def test_a_target_that_is_no_engine_has_an_empty_plan(scraped) -> None:
-    target = scraped(probed=True)
+    target = scraped()
     target.scrape("# TYPE go_goroutines gauge\ngo_goroutines 7\n")
     assert (target.plan.engine, target.plan.aliases, target.plan.derived) == ("", (), ())
     assert not target.translator.openai
@@ -111,6 +124,10 @@ def test_a_sum_needs_all_of_its_terms(scraped) -> None:
 USED = {"llm.engine.requests.finished": 1, "llm.engine.tokens.input": 2, "llm.engine.tokens.output": 1}
 
 
+def users(target) -> dict[object, float]:
+    return {key: value for key, value in target.values.items() if key[0] != PROGRESS}
+
+
 def probe(target, before: str, after: str, *, last: bool = True) -> str:
     """Hold, scrape again and settle as the probe does."""
     assert target.translator.hold(target.scrape(before))
@@ -119,12 +136,12 @@ def probe(target, before: str, after: str, *, last: bool = True) -> str:
 
 
 def test_a_probe_alone_leaves_no_trace(scraped) -> None:
-    target = scraped(probed=True)
+    target = scraped()
     target.scrape(vllm(4, 100, 50, seconds=2.5))
-    before = dict(target.values)
+    before = users(target)
     assert probe(target, vllm(4, 100, 50, seconds=2.5), vllm(5, 102, 51, seconds=2.75)) == "exact"
     target.scrape(vllm(5, 102, 51, seconds=2.75))
-    assert target.values == before
+    assert users(target) == before
     target.scrape(vllm(6, 110, 60, seconds=3.25))
     assert target.value(INPUT) == 108
     assert target.value(OUTPUT) == 59
@@ -133,7 +150,7 @@ def test_a_probe_alone_leaves_no_trace(scraped) -> None:
 
 
 def test_while_a_probe_runs_what_moves_is_held_back_and_the_rest_is_not(scraped) -> None:
-    target = scraped(probed=True)
+    target = scraped()
     target.translator.hold(target.scrape(vllm(4, 100, 50)))
     target.scrape(vllm(4, 100, 51, running=1))
     assert math.isnan(target.value(OUTPUT))
@@ -157,12 +174,12 @@ def test_while_a_probe_runs_what_moves_is_held_back_and_the_rest_is_not(scraped)
     ],
 )
 def test_the_verdict_is_exact_only_for_one_request_of_that_size(scraped, after: str, verdict: str) -> None:
-    target = scraped(probed=True)
+    target = scraped()
     assert probe(target, vllm(4, 100, 50), after, last=False) == verdict
 
 
 def test_where_users_came_in_between_only_what_is_known_is_subtracted(scraped) -> None:
-    target = scraped(probed=True)
+    target = scraped()
     assert probe(target, vllm(4, 100, 50), vllm(6, 120, 70)) == "mixed"
     target.scrape(vllm(6, 120, 70))
     assert (target.value(INPUT), target.value(OUTPUT)) == (118, 69)
@@ -171,7 +188,7 @@ def test_where_users_came_in_between_only_what_is_known_is_subtracted(scraped) -
 
 
 def test_at_the_last_look_a_movement_that_does_not_hold_the_probe_is_left_alone(scraped) -> None:
-    target = scraped(probed=True)
+    target = scraped()
     assert probe(target, vllm(4, 100, 50), vllm(4, 102, 51)) == "mixed"
     target.scrape(vllm(4, 102, 51))
     assert (target.value(INPUT), target.value(OUTPUT)) == (102, 51)
@@ -184,7 +201,7 @@ def test_among_several_ranks_only_the_one_that_can_have_served_it_is_charged(scr
             for rank, tokens in enumerate((first, second))
         )
 
-    target = scraped(probed=True)
+    target = scraped()
     used = {"llm.engine.tokens.output": 1}
     target.translator.hold(target.scrape(ranks(10, 20)))
     assert target.translator.settle(target.scrape(ranks(10, 25)), used, "", last=True) == "mixed"
@@ -196,7 +213,7 @@ def test_among_several_ranks_only_the_one_that_can_have_served_it_is_charged(scr
 
 
 def test_a_series_that_the_probe_brought_into_being_starts_at_nothing(scraped) -> None:
-    target = scraped(probed=True)
+    target = scraped()
     assert probe(target, vllm(4, 100, 50), vllm(5, 102, 51, more=HTTP)) == "exact"
     target.scrape(vllm(5, 102, 51, more=HTTP))
     assert target.value("http_server_request_duration_seconds_count") == 0
@@ -207,7 +224,7 @@ def test_a_series_that_the_probe_brought_into_being_starts_at_nothing(scraped) -
 def test_many_probes_never_make_a_sum_fall(scraped) -> None:
     """A fall by one rounding error would be a restart to ``rate()``, and count everything again."""
     rng = np.random.default_rng(7)
-    target, seconds, last = scraped(probed=True), 0.1, 0.0
+    target, seconds, last = scraped(), 0.1, 0.0
     for n in range(300):
         before = vllm(n, 2 * n, n, seconds=seconds)
         seconds += float(rng.random())
@@ -225,7 +242,7 @@ def test_llamacpp_has_no_count_of_requests_and_its_tokens_must_do(scraped) -> No
             f"llamacpp:tokens_predicted_total {output}\nllamacpp:requests_processing 0\n"
         )
 
-    target = scraped(Identity("b1", "m"), probed=True)
+    target = scraped(Identity("b1", "m"))
     assert probe(target, text(10, 5, 7), text(11, 6, 8)) == "exact"
     target.scrape(text(11, 6, 8))
     assert (target.value(INPUT), target.value(OUTPUT)) == (15, 7)
@@ -235,7 +252,7 @@ def test_llamacpp_has_no_count_of_requests_and_its_tokens_must_do(scraped) -> No
 
 
 def test_an_engine_that_restarts_has_nothing_to_subtract_and_is_asked_again_who_it_is(scraped) -> None:
-    target = scraped(Identity("0.31.0"), probed=True)
+    target = scraped(Identity("0.31.0"))
     probe(target, vllm(4, 100, 50), vllm(5, 102, 51))
     assert not target.translator.unidentified.is_set()
     target.scrape(vllm(1, 8, 9))
@@ -244,21 +261,21 @@ def test_an_engine_that_restarts_has_nothing_to_subtract_and_is_asked_again_who_
 
 
 def test_a_restart_shows_in_the_start_time_even_where_the_counters_are_higher(scraped) -> None:
-    target = scraped(probed=True)
+    target = scraped()
     probe(target, vllm(0, 0, 0), vllm(1, 2, 1))
     target.scrape(vllm(7, 70, 70, started=1e9 + 60))
     assert target.value(INPUT) == 70
 
 
 def test_a_restart_is_seen_across_a_change_of_shape(scraped) -> None:
-    target = scraped(probed=True)
+    target = scraped()
     probe(target, vllm(4, 100, 50, more=HTTP), vllm(5, 102, 51, more=HTTP))
     target.scrape(vllm(1, 3, 2))
     assert target.value(INPUT) == 3
 
 
 def test_a_restart_while_a_probe_runs_ends_the_holding_back(scraped) -> None:
-    target = scraped(probed=True)
+    target = scraped()
     target.translator.hold(target.scrape(vllm(4, 100, 50)))
     exposition = target.scrape(vllm(1, 2, 1))
     assert target.value(INPUT) == 2
@@ -266,7 +283,7 @@ def test_a_restart_while_a_probe_runs_ends_the_holding_back(scraped) -> None:
 
 
 def test_another_engine_on_the_same_address_starts_anew(scraped) -> None:
-    target = scraped(Identity("0.32.0"), probed=True)
+    target = scraped(Identity("0.32.0"))
     probe(target, vllm(4, 100, 50), vllm(5, 102, 51))
     target.scrape("llamacpp:tokens_predicted_total 3\n")
     assert (target.plan.engine, target.plan.derived) == ("llama.cpp", ())
@@ -277,12 +294,12 @@ def test_another_engine_on_the_same_address_starts_anew(scraped) -> None:
 
 
 def test_the_subtraction_is_taken_up_from_what_the_store_remembers(scraped) -> None:
-    first = scraped(probed=True)
+    first = scraped()
     probe(first, vllm(4, 100, 50, seconds=2.5), vllm(5, 102, 51, seconds=2.75))
     first.scrape(vllm(5, 102, 51, seconds=2.75))
     remembered = {series: (1000, value) for series, value in first.stored.items()}
 
-    second = scraped(probed=True, restoring=True)
+    second = scraped(restoring=True)
     second.scrape(vllm(6, 112, 61, seconds=3.0))
     assert math.isnan(second.value(INPUT))  # not before it is known what to subtract
     wanted = second.translator.to_recall
@@ -298,10 +315,10 @@ def test_the_subtraction_is_taken_up_from_what_the_store_remembers(scraped) -> N
     "now", [vllm(1, 50, 20), vllm(9, 900, 900, started=1e9 + 5)], ids=["counters fell", "another start time"]
 )
 def test_nothing_is_taken_up_after_a_restart_of_the_engine_in_the_meantime(scraped, now: str) -> None:
-    first = scraped(probed=True)
+    first = scraped()
     probe(first, vllm(4, 100, 50), vllm(5, 102, 51))
     first.scrape(vllm(5, 102, 51))
-    second = scraped(probed=True, restoring=True)
+    second = scraped(restoring=True)
     second.scrape(now)
     second.translator.restore({series: (1000, value) for series, value in first.stored.items()})
     exposition = second.scrape(now)
@@ -309,23 +326,57 @@ def test_nothing_is_taken_up_after_a_restart_of_the_engine_in_the_meantime(scrap
     assert second.value(INPUT) == raw["vllm:prompt_tokens_total"]
 
 
-def test_a_canonical_sample_from_long_before_the_raw_one_says_nothing(scraped) -> None:
-    """Probing was off for a while: the difference is what users did, not what probes did."""
-    first = scraped(probed=True)
+def test_only_samples_of_the_same_scrape_are_compared(scraped) -> None:
+    """LOMS was killed while a probe was under way: what users did since the last canonical sample is not a probe's."""
+    first = scraped()
     probe(first, vllm(4, 100, 50), vllm(5, 102, 51))
     first.scrape(vllm(5, 102, 51))
     own = {series.id for series in first.plan.derived}
-    second = scraped(probed=True, restoring=True)
-    second.scrape(vllm(8, 300, 300))
-    second.translator.restore(
-        {s: (1_000, value) if s in own else (100_000, value) for s, value in first.stored.items()}
-    )
-    second.scrape(vllm(8, 300, 300))
-    assert second.value(INPUT) == 300
+    then = {s: (1_000, value) for s, value in first.stored.items() if s not in own}
+    first.scrape(vllm(8, 300, 300))
+    held = {s: (1_000, value) if s in own else (9_000, value) for s, value in first.stored.items()}
+    held |= {s.id: (1_000, first.values[s.name, s.labels] - 198) for s in first.plan.derived if s.name == INPUT}
+
+    without = scraped(restoring=True)
+    without.scrape(vllm(8, 310, 310))
+    wanted = without.translator.behind(held)
+    assert set(wanted) == {1_000}
+    without.translator.restore(held)
+    without.scrape(vllm(8, 310, 310))
+    assert without.value(INPUT) == 310  # probes made before the start stay counted, but no user is taken away
+
+    second = scraped(restoring=True)
+    second.scrape(vllm(8, 310, 310))
+    second.translator.restore(held, {1_000: {s: then[s] for s in wanted[1_000] if s in then}})
+    second.scrape(vllm(8, 310, 310))
+    assert second.value(INPUT) == 308
+
+    third = scraped(restoring=True)
+    third.scrape(vllm(8, 310, 310))
+    third.translator.restore(held, {1_000: {s: (400, v) for s, (_, v) in then.items()}})
+    third.scrape(vllm(8, 310, 310))
+    assert third.value(INPUT) == 310
+
+
+def test_an_engine_restarted_while_a_probe_was_under_way_has_nothing_to_subtract(scraped) -> None:
+    first = scraped()
+    probe(first, vllm(40, 1000, 500), vllm(41, 1002, 501))
+    first.scrape(vllm(41, 1002, 501))
+    own = {series.id for series in first.plan.derived}
+    then = {s: (1_000, value) for s, value in first.stored.items() if s not in own}
+    held = {s: (1_000, value) for s, value in first.stored.items() if s in own}
+    first.scrape(vllm(1, 20, 30))
+    held |= {s: (9_000, value) for s, value in first.stored.items() if s not in own}
+    second = scraped(restoring=True)
+    second.scrape(vllm(2, 40, 60))
+    assert set(second.translator.behind(held)) == {1_000}
+    second.translator.restore(held, {1_000: then})
+    second.scrape(vllm(2, 40, 60))
+    assert second.value(INPUT) == 40
 
 
 def test_without_memories_everything_counts(scraped) -> None:
-    target = scraped(probed=True, restoring=True)
+    target = scraped(restoring=True)
     target.scrape(vllm(5, 102, 51))
     target.translator.restore({})
     target.scrape(vllm(5, 102, 51))
@@ -333,7 +384,7 @@ def test_without_memories_everything_counts(scraped) -> None:
 
 
 def test_an_exposition_of_another_shape_is_not_judged(scraped) -> None:
-    target = scraped(probed=True)
+    target = scraped()
     exposition = target.scrape(vllm(4, 100, 50))
     target.scrape(vllm(4, 100, 50, more=HTTP))
     assert not target.translator.hold(exposition)
@@ -341,7 +392,7 @@ def test_an_exposition_of_another_shape_is_not_judged(scraped) -> None:
 
 
 def test_derive_does_not_touch_its_argument_and_keeps_order(scraped) -> None:
-    target = scraped(Identity("0.32.0"), probed=True)
+    target = scraped(Identity("0.32.0"))
     exposition, plan = target.read(vllm(4, 100, 50, seconds=1.5))
     before = exposition.values.copy()
     derived = plan.derive(exposition.values)

@@ -11,6 +11,7 @@ import pytest
 
 from loms.core.clock import SystemClock
 from loms.core.errors import QueryTimeoutError, StoreBusyError, StoreError
+from loms.core.model import STALE_NAN
 from loms.store.database import Database, Figures
 
 SLOW = "SELECT sum(sipHash64(number)) AS s FROM numbers(1000000000000)"
@@ -127,6 +128,9 @@ def test_last_values_are_the_newest_of_the_series_asked_for(database: Database) 
     assert database.last_values([1, big, 3, 99], since_ms=now - 5000) == {1: (now, 1.0), big: (now - 20, 2.5)}
     assert database.last_values([3], since_ms=now - 10_000) == {3: (now - 10_000, 3.0)}
     assert database.last_values([], since_ms=0) == {}
+    assert database.last_values([1, 4], since_ms=now - 5000, until_ms=now - 1) == {1: (now - 1000, -1.0)}
+    insert(database, [1], [now + 5], [STALE_NAN])
+    assert database.last_values([1], since_ms=now - 5000) == {1: (now, 1.0)}
 
 
 def test_figures_count_samples_series_and_bytes(database: Database) -> None:
