@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from urllib.parse import urlsplit
+from functools import partial
 from weakref import WeakKeyDictionary
-
-import aiohttp
 
 from loms.agent import targets as configured
 from loms.collect.completion import CompletionClient
@@ -44,11 +42,10 @@ class Agent:
         self._static = configured.static(config)
         self._translators: MutableMapping[Scraper, Translator] = WeakKeyDictionary()
         self._pool: ScrapePool | None = None
-        self._session: aiohttp.ClientSession | None = None
 
     async def run(self) -> None:
         """Scrape, probe and identify whatever the discoveries find, until cancelled."""
-        fetcher, ask = HttpFetcher(), CompletionClient()
+        fetcher, api = HttpFetcher(), CompletionClient()
         limits = self._config.scrape.limits
         reading = Limits(samples=limits.samples, label_value_length=limits.label_value_length)
 
@@ -71,24 +68,20 @@ class Agent:
 
         async def probing(scraper: Scraper) -> None:
             subject = self._translators[scraper]
-            await Probe(scraper, subject, self._sink, self._clock, ask, self._recall).run()
+            await Probe(scraper, subject, self._sink, self._clock, api, self._recall).run()
 
         async def identifying(scraper: Scraper) -> None:
-            target = scraper.target
-            key = target.probe.api_key or target.auth.bearer_token
-            headers = {"Authorization": f"Bearer {key}"} if key else {}
             with guard("identify"):
-                translator = self._translators[scraper]
-                await keep_identified(translator, session, _base(target), headers, on_news=scraper.scrape_now)
+                translator, get = self._translators[scraper], partial(api.get, scraper.target)
+                await keep_identified(translator, get, on_news=scraper.scrape_now)
 
         self._pool = ScrapePool(make, [probing, identifying])
         ports = self._ports(fetcher, reading)
-        async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
-            try:
-                await self._pool.run([Static([*self._static, *self._own]), *self._files(), *ports])
-            finally:
-                await ask.close()
-                await fetcher.close()
+        try:
+            await self._pool.run([Static([*self._static, *self._own]), *self._files(), *ports])
+        finally:
+            await api.close()
+            await fetcher.close()
 
     def targets(self) -> list[TargetStatus]:
         """One row per target."""
@@ -146,8 +139,3 @@ class Agent:
                 forget_after_seconds=discover.forget_after,
             )
         ]
-
-
-def _base(target: Target) -> str:
-    parts = urlsplit(target.url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

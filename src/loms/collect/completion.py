@@ -1,10 +1,9 @@
-"""Asking an engine's OpenAI-compatible API for one token."""
+"""An engine's own HTTP API: asking it for one token, and for what it says of itself."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -12,14 +11,16 @@ from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 
+from loms.collect.credentials import TlsContexts, authorization
 from loms.collect.http import no_connection
 from loms.collect.lateness import Lateness
 from loms.collect.probe import Answer, Usage
-from loms.collect.targets import Target, Tls
+from loms.collect.targets import Target
 from loms.core.errors import TargetError
 
 PROMPT = "Hi"
-_BODY_LIMIT = 1 << 20
+GET_SECONDS = 5.0
+_BODY_LIMIT = 4 << 20
 
 
 class CompletionClient:
@@ -36,6 +37,7 @@ class CompletionClient:
             timeout=aiohttp.ClientTimeout(total=None),
         )
         self._lateness = Lateness()
+        self._contexts = TlsContexts()
 
     async def __call__(self, target: Target, model: str, /) -> Answer:
         with self._lateness.watch() as lateness:
@@ -69,16 +71,29 @@ class CompletionClient:
     async def close(self) -> None:
         await self._session.close()
 
+    async def get(self, target: Target, path: str) -> Any:
+        """Decoded JSON of a path of the engine's API; None for whatever is not a small JSON answer with status 200."""
+        try:
+            async with asyncio.timeout(GET_SECONDS):
+                status, body = await self._exchange(target, "GET", path)
+        except (TimeoutError, TargetError, aiohttp.ClientError, OSError):
+            return None
+        return body if status == 200 else None
+
     async def _exchange(
         self, target: Target, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> tuple[int, Any]:
-        """Status and decoded body."""
+        """Status and decoded body. The engine's key, else what opens its metrics; never sent on by a redirect."""
+        key = target.probe.api_key
+        credentials = f"Bearer {key}" if key else authorization(target.auth, target.address)
+        parts = urlsplit(target.url)
         async with self._session.request(
             method,
-            _base(target) + path,
+            urlunsplit((parts.scheme, target.address.authority, path, "", "")),
             json=body,
-            headers=_headers(target),
-            ssl=_context(target.tls),
+            headers={"Authorization": credentials} if credentials else {},
+            ssl=self._contexts.get(target.tls) if target.address.secure else True,
+            server_hostname=target.tls.server_name or None if target.address.secure else None,
             allow_redirects=False,
         ) as response:
             return response.status, await _json(response)
@@ -86,34 +101,6 @@ class CompletionClient:
 
 def _nobody_there(error: OSError) -> Literal[False] | None:
     return False if no_connection(error) in ("refused", "connection") else None
-
-
-def _base(target: Target) -> str:
-    if target.probe.url:
-        return target.probe.url.rstrip("/")
-    parts = urlsplit(target.url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], "", "", ""))
-
-
-def _headers(target: Target) -> Mapping[str, str]:
-    """The configured key; else, towards the very endpoint that is scraped, the token that opens it."""
-    key = target.probe.api_key or ("" if target.probe.url else target.auth.bearer_token)
-    return {"Authorization": f"Bearer {key}"} if key else {}
-
-
-def _context(tls: Tls) -> ssl.SSLContext | bool:
-    """What aiohttp takes as ``ssl``: True means its defaults."""
-    if tls == Tls():
-        return True
-    try:
-        context = ssl.create_default_context(cafile=tls.ca_file or None)
-        if tls.cert_file:
-            context.load_cert_chain(tls.cert_file, tls.key_file or None)
-    except OSError as error:
-        raise TargetError(f"the TLS files cannot be used: {error}", reason="tls") from None
-    if tls.insecure_skip_verify:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
 
 
 async def _json(response: aiohttp.ClientResponse) -> Any:

@@ -8,21 +8,20 @@ Source of the rules: RFC 9110 and 9112.
 from __future__ import annotations
 
 import asyncio
-import base64
 import errno
 import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from urllib.parse import urljoin
 
 from loms import __version__
+from loms.collect.credentials import TlsContexts, authorization
 from loms.collect.http_answer import Answer, decompress
 from loms.collect.lateness import Lateness, Watch
 from loms.collect.protocols import Response
-from loms.collect.targets import Address, Auth, Target, Tls
+from loms.collect.targets import Address, Target, Tls
 from loms.core.errors import TargetError
 
 _ACCEPT = "text/plain;version=0.0.4;charset=utf-8,*/*;q=0.1"
@@ -170,7 +169,7 @@ class HttpFetcher:
     def __init__(self) -> None:
         self._scratch = memoryview(bytearray(256 << 10))
         self._idle: dict[_Origin, list[_Connection]] = {}
-        self._contexts: dict[tuple[Tls, tuple[int, ...]], ssl.SSLContext] = {}
+        self._contexts = TlsContexts()
         self._lateness = Lateness()
 
     async def fetch(self, target: Target, timeout_seconds: float, /) -> Response:
@@ -262,7 +261,7 @@ class HttpFetcher:
 
     async def _connect(self, origin: _Origin) -> _Connection:
         place = f"{origin.host}:{origin.port}"
-        context = self._context(origin.tls) if origin.secure else None
+        context = self._contexts.get(origin.tls) if origin.secure else None
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
                 lambda: _Connection(self._scratch, partial(self._forget, origin)),
@@ -292,24 +291,6 @@ class HttpFetcher:
             raise TargetError(f"no connection to {place}: {_text(error)}", reason=reason) from None
         return connection
 
-    def _context(self, tls: Tls) -> ssl.SSLContext:
-        """Kept as long as its files stay the same."""
-        files = [Path(name) for name in (tls.ca_file, tls.cert_file, tls.key_file) if name]
-        try:
-            key = (tls, tuple(file.stat().st_mtime_ns for file in files))
-            if key not in self._contexts:
-                context = ssl.create_default_context(cafile=tls.ca_file or None)
-                if tls.insecure_skip_verify:
-                    context.check_hostname = False
-                    context.verify_mode = ssl.CERT_NONE
-                if tls.cert_file:
-                    context.load_cert_chain(tls.cert_file, tls.key_file or None)
-                self._contexts = {kept: c for kept, c in self._contexts.items() if kept[0] != tls} | {key: context}
-        except OSError as error:
-            named = " or ".join(str(file) for file in files)
-            raise TargetError(f"the TLS files {named} cannot be used: {_text(error)}", reason="tls") from None
-        return self._contexts[key]
-
 
 def _request(target: Target, address: Address) -> bytes:
     lines = [
@@ -322,31 +303,10 @@ def _request(target: Target, address: Address) -> bytes:
     ]
     home = target.address
     if (address.secure, address.host, address.port) == (home.secure, home.host, home.port):
-        credentials = _authorization(target.auth, home)
+        credentials = authorization(target.auth, home)  # never sent on to another origin by a redirect
         if credentials:
             lines.append(f"Authorization: {credentials}")
     return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8")
-
-
-def _authorization(auth: Auth, address: Address) -> str:
-    """Never sent on to another origin by a redirect."""
-    if auth.bearer_token or auth.bearer_token_file:
-        return f"Bearer {auth.bearer_token or _secret(auth.bearer_token_file)}"
-    username = auth.username or address.username
-    if not username:
-        return ""
-    password = auth.password or (_secret(auth.password_file) if auth.password_file else address.password)
-    return f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"
-
-
-def _secret(path: str) -> str:
-    try:
-        text = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise TargetError(f"the credentials file {path} cannot be read: {_text(error)}", reason="http") from None
-    if not text.isprintable():
-        raise TargetError(f"the credentials file {path} holds more than one line", reason="http")
-    return text
 
 
 def _bad_status(answer: Answer) -> TargetError:

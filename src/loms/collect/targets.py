@@ -44,12 +44,10 @@ class ProbeSettings:
 
     enabled: bool = True
     interval_seconds: float = 15.0
-    deadline_seconds: float = 10.0
+    deadline_seconds: float = 8.0
     model: str = ""
     """Empty: the model that the engine names itself."""
     api_key: str = field(default="", repr=False)
-    url: str = ""
-    """Base URL of the engine's API. Empty: scheme, host and port of the target's URL."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
-import aiohttp
 import pytest
 
 from loms.collect.completion import CompletionClient
@@ -98,25 +98,24 @@ async def watched(url: str, model: str, probe: ProbeSettings | None = None) -> A
     translator = Translator(target.identity)
     fetcher, clock, client = HttpFetcher(), SystemClock(), CompletionClient()
     scraper = Scraper(target, fetcher=fetcher, reader=ExpositionReader(), translator=translator, sink=sink, clock=clock)
-    async with aiohttp.ClientSession() as session:
-        tasks = [
-            asyncio.create_task(keep_identified(translator, session, url)),
-            asyncio.create_task(scraper.run()),
-            asyncio.create_task(Probe(scraper, translator, sink, clock, client).run()),
-        ]
-        try:
-            async with asyncio.timeout(30):
-                while translator.identity is None:  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
-            yield Watched(url, model, scraper, translator, samples, series)
-        finally:
-            for task in tasks:
-                task.cancel()
-            for task in tasks:
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
-            await client.close()
-            await fetcher.close()
+    tasks = [
+        asyncio.create_task(keep_identified(translator, partial(client.get, target))),
+        asyncio.create_task(scraper.run()),
+        asyncio.create_task(Probe(scraper, translator, sink, clock, client).run()),
+    ]
+    try:
+        async with asyncio.timeout(30):
+            while translator.identity is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        yield Watched(url, model, scraper, translator, samples, series)
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await client.close()
+        await fetcher.close()
 
 
 def observe(

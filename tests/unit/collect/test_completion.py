@@ -152,9 +152,10 @@ def test_a_broken_connection_is_no_answer() -> None:
         (lambda t: replace(t, probe=replace(t.probe, api_key="k-1")), "Bearer k-1"),
         (lambda t: replace(t, auth=Auth(bearer_token="t-1")), "Bearer t-1"),
         (lambda t: replace(t, auth=Auth(bearer_token="t-1"), probe=replace(t.probe, api_key="k-1")), "Bearer k-1"),
-        (lambda t: replace(t, auth=Auth(bearer_token="t-1"), probe=replace(t.probe, url=t.url[:-8] + "/")), None),
+        (lambda t: replace(t, auth=Auth(username="u", password="p")), "Basic dTpw"),
+        (lambda t: t, None),
     ],
-    ids=["key", "scrape token", "key first", "no scrape token to another url"],
+    ids=["key", "scrape token", "key first", "basic", "none"],
 )
 def test_keys_go_where_they_belong_and_into_no_log(
     change: Callable[[Target], Target], sent: str | None, caplog: pytest.LogCaptureFixture
@@ -175,5 +176,34 @@ def test_tls_files_that_are_missing_are_a_fault_of_ours() -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.json_response(USAGE)
 
-    answer = ask(handler, change=lambda t: replace(t, tls=Tls(ca_file="/nonexistent/ca.pem")))
+    def change(target: Target) -> Target:
+        return replace(target, url=target.url.replace("http:", "https:"), tls=Tls(ca_file="/nonexistent/ca.pem"))
+
+    answer = ask(handler, change=change)
+    assert "/nonexistent/ca.pem" in answer.detail
     assert (answer.outcome, answer.alive) == ("refused", None)
+
+
+def test_whatever_is_not_a_small_json_answer_is_none() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        answers = {
+            "/good": web.json_response({"a": 1}),
+            "/odd": web.Response(text="{oops"),
+            "/long": web.Response(body=b'"' + b"x" * (5 << 20) + b'"'),
+            "/moved": web.Response(status=307, headers={"Location": "/good"}),
+        }
+        return answers.get(request.path) or web.Response(status=404, text="{}")
+
+    async def run() -> None:
+        app = web.Application()
+        app.router.add_get("/{path:.*}", handler)
+        server, client = TestServer(app), CompletionClient()
+        await server.start_server()
+        target = Target("engines", "here", str(server.make_url("/metrics")))
+        assert await client.get(target, "/good") == {"a": 1}
+        assert [await client.get(target, path) for path in ("/odd", "/long", "/moved", "/missing")] == [None] * 4
+        assert await client.get(Target("engines", "here", "http://127.0.0.1:1/metrics"), "/good") is None
+        await client.close()
+        await server.close()
+
+    asyncio.run(run())
