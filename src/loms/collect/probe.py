@@ -41,7 +41,8 @@ Outcome = Literal["ok", "timeout", "refused", "http", "unattributed"]
 OUTCOMES: tuple[Outcome, ...] = ("ok", "timeout", "refused", "http", "unattributed")
 SUCCESS, DURATION, REQUESTS = "loms_probe_success", "loms_probe_duration_seconds", "loms_probe_requests_total"
 
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = (1.0, 5.0)
+"""Pause between looks, at least and at most; between them, once per scrape."""
 SETTLE_SECONDS = 2.0
 COUNT_SECONDS = 15.0
 """How often the counters are written: a rate over a minute needs some, and none may be older than five minutes."""
@@ -148,6 +149,8 @@ class Probe:
         self._ask = ask
         self._recall = recall
         self._settings = scraping.target.probe
+        least, most = LOOK_SECONDS
+        self._look_seconds = min(max(scraping.target.interval_seconds, least), most)
         self._seen: ScrapeOutcome | None = None
         self._progress: Mapping[str, float] = {}
         self._still_since = 0.0
@@ -162,7 +165,7 @@ class Probe:
     async def run(self) -> None:
         """Look every second whether a probe is due, until cancelled."""
         while True:
-            delay = LOOK_SECONDS
+            delay = self._look_seconds
             with guard("probe"):
                 delay = await self.tick()
             await asyncio.sleep(delay)
@@ -171,21 +174,21 @@ class Probe:
         """Do what is due now; return the seconds after which to look again."""
         outcome = self._scraping.last
         if outcome is None or not outcome.ok or not self._subject.openai:
-            return LOOK_SECONDS
+            return self._look_seconds
         if self._subject.to_recall:
             await self._remember(self._subject.to_recall)
             outcome = await self._scraping.scrape_now()  # the counters were held back until now
         self._observe(outcome)
         if not self._settings.enabled or self._seen is None:
-            return LOOK_SECONDS
+            return self._look_seconds
         now = self._clock.monotonic()
         if now - self._counted >= COUNT_SECONDS:
             self._count()
         wait = max(self._still_since, self._asked) + self._settings.interval_seconds - now
         if wait > 0:
-            return min(wait, LOOK_SECONDS)
+            return min(wait, self._look_seconds)
         await self._probe()
-        return LOOK_SECONDS
+        return self._look_seconds
 
     def _observe(self, outcome: ScrapeOutcome) -> bool:
         """Take note of a scrape; True when the engine has moved by itself since the last one."""
