@@ -84,8 +84,9 @@ export async function queryRange(expr, fromMs, toMs, stepMs, signal) {
 /**
  * What every view needs: engines, incidents, targets.
  * @param {AbortSignal} signal
- * @returns {Promise<{engines: Engine[], open: Incident[], resolved: Incident[], targets: Target[], problems: string[]}>}
- *   `problems`: what the search for targets could not read
+ * @returns {Promise<{engines: Engine[], open: Incident[], trouble: string, resolved: Incident[], targets: Target[],
+ *   problems: string[]}>} `trouble`: why LOMS may not see what goes on; `problems`: what the search for targets could
+ *   not read
  */
 export async function loadFleet(signal) {
   const [engines, open, resolved, targets] = await Promise.all([
@@ -94,5 +95,6 @@ export async function loadFleet(signal) {
     get("api/incidents", { state: "resolved", limit: "50" }, signal),
     get("api/targets", {}, signal),
   ]);
-  return { engines, open: open.incidents, resolved: resolved.incidents, targets: targets.targets, problems: targets.problems };
+  const { incidents, trouble = "" } = open;
+  return { engines, open: incidents, trouble, resolved: resolved.incidents, targets: targets.targets, problems: targets.problems };
 }

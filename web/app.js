@@ -33,6 +33,7 @@ function App() {
     <${Header} view=${route.view} fleet=${fleet} failedSinceMs=${failedSinceMs} />
     <div class="visually-hidden" role="status" aria-live="assertive" id="news">${news}</div>
     ${error && html`<${Outage} error=${error} sinceMs=${failedSinceMs} seenMs=${atMs} />`}
+    ${!error && fleet?.trouble && html`<div class="outage"><p role="alert"><b>LOMS does not see everything</b>: ${fleet.trouble}.</p></div>`}
     <main id="main" tabindex="-1" class=${error ? "stale" : ""}>
       <${View} route=${route} fleet=${fleet} status=${status.data} />
     </main>

@@ -16,7 +16,7 @@ const THEMES = ["auto", "light", "dark"];
 const THEME_KEY = "loms.theme"; // theme.js reads it before the first paint
 
 /**
- * @param {{view: string, fleet: {engines: any[], open: import("../incidents.js").Incident[]} | null,
+ * @param {{view: string, fleet: {engines: any[], open: import("../incidents.js").Incident[], trouble: string} | null,
  *   failedSinceMs: number}} props
  */
 export function Header({ view, fleet, failedSinceMs }) {
@@ -38,6 +38,9 @@ export function Header({ view, fleet, failedSinceMs }) {
 function Overall({ fleet, failed }) {
   if (failed) return html`<strong class="overall unsure"><${Icon} name="unknown" />state unknown</strong>`;
   if (!fleet) return html`<strong class="overall unsure">loading…</strong>`;
+  if (fleet.trouble && fleet.open.length === 0) {
+    return html`<strong class="overall unsure"><${Icon} name="unknown" />state unknown</strong>`;
+  }
   const [worst] = byUrgency(fleet.open);
   if (worst) {
     return html`<a class="overall severity-${worst.severity}" href=${href("")}>

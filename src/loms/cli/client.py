@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from http.client import HTTPException
 from typing import Annotated, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 import typer
+from rich.markup import escape
 
 from loms.core.errors import LomsError, QueryError
 
@@ -17,6 +20,11 @@ TokenOption = Annotated[str, typer.Option("--token", envvar="LOMS_TOKEN", help="
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 DEFAULT_URL = "http://127.0.0.1:8090"
+
+
+def shown(text: str) -> str:
+    """Text from elsewhere for a rich console: markup and control characters (terminal escapes) lose their power."""
+    return escape(re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "�", text))
 
 
 class Client:
@@ -37,6 +45,10 @@ class Client:
                 return json.load(answer)
         except HTTPError as error:
             raise self._explained(error) from None
+        except (HTTPException, UnicodeError) as error:
+            raise LomsError(
+                f"{self._url} is no address of a LOMS: {error!r}", hint=f"for example {DEFAULT_URL}"
+            ) from None
         except (URLError, OSError) as error:
             reason = error.reason if isinstance(error, URLError) else error
             raise LomsError(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from enum import StrEnum
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
-from loms.cli.client import DEFAULT_URL, Client, JsonOption, TokenOption, UrlOption
+from loms.cli.client import DEFAULT_URL, Client, JsonOption, TokenOption, UrlOption, shown
 from loms.core.clock import SystemClock, local_and_utc
 from loms.core.config import format_duration
 
@@ -35,7 +35,11 @@ def incidents(
 ) -> None:
     """List incidents, or show one with its evidence and next step."""
     client = Client(url, token)
-    found = client.get(f"/api/incidents/{id}") if id else client.get("/api/incidents", state=state.value, limit=limit)
+    found = (
+        client.get(f"/api/incidents/{quote(id, safe='')}")
+        if id
+        else client.get("/api/incidents", state=state.value, limit=limit)
+    )
     if as_json:
         print(json.dumps(found, indent=2))
         return
@@ -53,18 +57,18 @@ def _print(console: Console, incident: dict[str, Any], *, whole: bool) -> None:
     ended = incident["resolved_at_ms"]
     lasted = format_duration(max(1, ((ended or now) - incident["opened_at_ms"]) // 1000))
     state = f"[green]resolved after {lasted}[/]" if ended else f"[{style}]open for {lasted}[/]"
-    console.print(f"[{style}]● {incident['severity']}[/]  [bold]{escape(incident['title'])}[/]  {state}")
+    console.print(f"[{style}]● {incident['severity']}[/]  [bold]{shown(incident['title'])}[/]  {state}")
     console.print(f"  [dim]{local_and_utc(incident['opened_at_ms'])}  {incident['id']}[/]")
     for alert in incident["alerts"]:
         if not (whole or alert["state"] == "firing"):
             continue
-        console.print(f"  {escape(alert['rule'])} [dim]{alert['state']}[/]")
+        console.print(f"  {shown(alert['rule'])} [dim]{alert['state']}[/]")
         for name in ("summary", "description") if whole else ():
             if text := alert["annotations"].get(name):
-                console.print(f"    {escape(text.strip())}")
+                console.print(f"    {shown(text.strip())}")
         for fact in alert["evidence"]:
-            console.print(f"    • {escape(fact['text'])}")
+            console.print(f"    • {shown(fact['text'])}")
             if whole and fact["expr"]:
-                console.print(f"      [dim]{escape(fact['expr'])}[/]")
+                console.print(f"      [dim]{shown(fact['expr'])}[/]")
         if step := alert["annotations"].get("next_step"):
-            console.print(f"    [bold]next:[/] {escape(step.strip())}")
+            console.print(f"    [bold]next:[/] {shown(step.strip())}")

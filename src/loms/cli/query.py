@@ -10,10 +10,9 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from loms.cli.client import DEFAULT_URL, Client, JsonOption, TokenOption, UrlOption
+from loms.cli.client import DEFAULT_URL, Client, JsonOption, TokenOption, UrlOption, shown
 from loms.core.clock import SystemClock, local_and_utc
 from loms.core.config import parse_duration
 from loms.core.errors import LomsError
@@ -48,7 +47,7 @@ def query(
     elif not data["result"]:
         console.print("[dim]no series[/]")
     else:
-        console.print(_table(data))
+        console.print(_table(data, console.width))
 
 
 def _seconds(option: str, text: str) -> float:
@@ -58,18 +57,19 @@ def _seconds(option: str, text: str) -> float:
         raise LomsError(f"{option}: {error}") from None
 
 
-def _table(data: Mapping[str, Any]) -> Table:
+def _table(data: Mapping[str, Any], width: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("series", overflow="fold")
+    table.add_column("series", overflow="fold", min_width=min(24, width // 3))
+    cells = min(60, max(8, width - 70))
     over_time = data["resultType"] == "matrix"
     for heading in ("", "min", "max", "last") if over_time else ("value",):
         table.add_column(heading, justify="left" if heading == "" else "right", no_wrap=True)
     for row in data["result"]:
-        name = escape(series_text(row["metric"]))
+        name = shown(series_text(row["metric"]))
         if over_time:
             values = [float(v) for _, v in row["values"]]
             finite = [v for v in values if math.isfinite(v)] or [math.nan]
-            table.add_row(name, sparkline(values), *(f"{v:.6g}" for v in (min(finite), max(finite), values[-1])))
+            table.add_row(name, sparkline(values, cells), *(f"{v:.6g}" for v in (min(finite), max(finite), values[-1])))
         else:
             table.add_row(name, row["value"][1])
     if over_time:

@@ -49,7 +49,8 @@ class Story:
     async def run(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        for number in (signal.SIGTERM, signal.SIGHUP):  # asked to end, or the terminal was closed
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
         if _taken(self._port):
             raise LomsError(f"port {self._port} is in use", hint="loms demo --port 0 takes a free one")
         with ExitStack() as stack:

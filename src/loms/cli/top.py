@@ -12,11 +12,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console, Group
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from loms.cli.client import DEFAULT_URL, Client, JsonOption, TokenOption, UrlOption
+from loms.cli.client import DEFAULT_URL, Client, JsonOption, TokenOption, UrlOption, shown
 from loms.cli.query import sparkline
 from loms.core.clock import SystemClock, local_and_utc
 from loms.core.config import format_duration
@@ -94,7 +93,7 @@ def snapshot(client: Client) -> dict[str, Any]:
 def render(data: Mapping[str, Any], url: str, width: int) -> Group:
     """The whole screen; a narrow terminal gets fewer columns."""
     now = SystemClock().now_ms()
-    wide = width >= 110
+    wide = width >= 136
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("engine", overflow="ellipsis", no_wrap=True, min_width=24)
     table.add_column("state", no_wrap=True)
@@ -105,12 +104,12 @@ def render(data: Mapping[str, Any], url: str, width: int) -> Group:
         table.add_column("5 min", no_wrap=True)
     table.add_column("run/wait", justify="right", no_wrap=True)
     table.add_column("KV cache", no_wrap=True)
-    for engine in data["engines"]:
+    for engine in sorted(data["engines"], key=lambda e: e["state"] not in ("stalled", "dead")):
         table.add_row(*_row(engine, now, wide))
     count = len(data["incidents"])
     summary = f"[bold red]{count} open incident{'s' if count > 1 else ''}[/]" if count else "[green]all quiet[/]"
-    head = Text.from_markup(f"[bold]LOMS[/] {escape(url)}  {summary}  [dim]{local_and_utc(now)}[/]")
-    notes = [Text.from_markup(f"[bold red]●[/] {escape(incident['title'])}") for incident in data["incidents"][:5]]
+    head = Text.from_markup(f"[bold]LOMS[/] {shown(url)}  {summary}  [dim]{local_and_utc(now)}[/]")
+    notes = [Text.from_markup(f"[bold red]●[/] {shown(incident['title'])}") for incident in data["incidents"][:5]]
     empty = (
         [] if data["engines"] else [Text("No engines yet: name targets in loms.yaml, or start one on a usual port.")]
     )
@@ -124,7 +123,7 @@ def _row(engine: Mapping[str, Any], now_ms: int, wide: bool) -> list[str | Text]
     kind = f"{engine['engine']}{' ' + engine['version'] if wide else ''}{' simulated' if engine['simulated'] else ''}"
     kv = figures["kv"]
     return [
-        Text.from_markup(f"{escape(engine['instance'])} [dim]{escape(kind)}[/]"),
+        Text.from_markup(f"{shown(engine['instance'])} [dim]{shown(kind)}[/]"),
         Text(f"{mark} {engine['state'].replace('_', ' ')}{lasted}", style=style),
         *([_ms(figures["ttft_p50"])] if wide else []),
         _ms(figures["ttft_p99"]),

@@ -8,6 +8,7 @@ YAML. This is the only module that reads the environment.
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -38,7 +39,7 @@ def parse_duration(value: object) -> float:
     >>> parse_duration("1m30s"), parse_duration("500ms"), parse_duration(2)
     (90.0, 0.5, 2.0)
     """
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
     text = str(value)
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|[smhdwy])", text)
@@ -103,7 +104,7 @@ class ScrapeJob(Section):
     file_sd: tuple[str, ...] = ()
     interval: Annotated[Duration, Field(ge=1)] | None = None
     timeout: Annotated[Duration, Field(gt=0)] | None = None
-    path: str = "/metrics"
+    path: str = Field(default="/metrics", pattern="^/")
     scheme: Literal["http", "https"] = "http"
     labels: Mapping[str, str] = {}
     deployment_zone: str | None = None
@@ -149,6 +150,16 @@ class Scrape(Section):
     own_metrics: bool = True
     """Scrape LOMS's own ``/metrics`` too."""
 
+    @field_validator("drop")
+    @classmethod
+    def _expressions(cls, drop: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in drop:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+        return drop
+
     @field_validator("jobs")
     @classmethod
     def _names_differ(cls, jobs: tuple[ScrapeJob, ...]) -> tuple[ScrapeJob, ...]:
@@ -178,7 +189,7 @@ class Store(Section):
 
 
 class Query(Section):
-    timeout: Duration = 30.0
+    timeout: Duration = Field(default=30.0, gt=0)
     max_series: int = Field(default=50_000, gt=0)
     max_samples: int = Field(default=50_000_000, gt=0)
     lookback: Duration = 300.0
@@ -211,7 +222,7 @@ class Alerting(Section):
 class Server(Section):
     host: str = "127.0.0.1"
     port: int = Field(default=8090, ge=0, le=65_535)
-    token: SecretStr | None = None
+    token: Annotated[SecretStr, Field(min_length=1)] | None = None
     external_url: str | None = None
 
 
@@ -244,7 +255,7 @@ def load(path: Path | None, environ: Mapping[str, str] | None = None) -> Config:
         config = Config.model_validate(source)
     except ValidationError as error:
         raise ConfigError(_explain(error, where, lines)) from None
-    if config.server.token is None and config.server.host not in ("127.0.0.1", "localhost", "::1"):
+    if not config.server.token and config.server.host not in ("127.0.0.1", "localhost", "::1"):
         raise ConfigError(
             f"{_place(where, lines, ('server', 'host'))}: server.host {config.server.host!r} is reachable from other "
             "machines, so server.token must be set",
@@ -273,13 +284,15 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[Key, int]]:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         data = yaml.safe_load(text) or {}
+        lines: dict[Key, int] = dict(_lines(node, ())) if node else {}
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         raise ConfigError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: an alias refers to itself, or the nesting is too deep") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: the file must be a mapping of sections, not a {type(data).__name__}")
-    lines: dict[Key, int] = dict(_lines(node, ())) if node else {}
     twice = next((k for k, line in lines.items() if line < 0), None)
     if twice is not None:
         raise ConfigError(f"{path}:{-lines[twice]}: key {_dotted(twice)!r} stands there twice")

@@ -39,8 +39,9 @@ def router(server: Server, collected: Collected) -> APIRouter:
     def incidents(
         state: Literal["open", "resolved", "all"] = "all", limit: int = Query(100, ge=1, le=1000)
     ) -> dict[str, Any]:
-        """Newest first."""
-        return {"incidents": [incident_json(one) for one in server.state.incidents(state, limit)]}
+        """Newest first; ``trouble`` says why there may be more than these."""
+        found = [incident_json(one) for one in server.state.incidents(state, limit)]
+        return {"incidents": found, "trouble": server.trouble()}
 
     @api.get("/incidents/{incident_id}")
     def incident(incident_id: str) -> dict[str, Any]:

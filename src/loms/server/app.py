@@ -39,10 +39,9 @@ def build(server: Server, collected: api.Collected) -> FastAPI:
 
     @app.get("/readyz", include_in_schema=False)
     def readyz() -> Response:
-        """The store answers and rules are evaluated."""
-        if not server.ready():
-            return PlainTextResponse("starting\n", 503)
-        return PlainTextResponse("ok\n")
+        """The store takes and answers, and rules are evaluated."""
+        trouble = server.trouble()
+        return PlainTextResponse(f"{trouble or 'ok'}\n", 503 if trouble else 200)
 
     @app.get("/metrics", include_in_schema=False)
     def metrics() -> Response:

@@ -103,9 +103,14 @@ class Server:
             await asyncio.wait((evaluation, delivery), timeout=STOP_SECONDS)
             delivery.cancel()
 
-    def ready(self) -> bool:
-        """Rules were evaluated a moment ago and the store answered them."""
-        return self._sound_at is not None and self.clock.monotonic() - self._sound_at < READY_SECONDS
+    def trouble(self) -> str:
+        """Why what this server says may not be so: nothing is stored, or no rule evaluated. Empty when all is well."""
+        if self.writer.trouble:
+            return f"new samples cannot be stored: {self.writer.trouble}"
+        if self._sound_at is None:
+            return "rules have not been evaluated yet"
+        age = self.clock.monotonic() - self._sound_at
+        return f"no rule could be evaluated for {age:.0f} s" if age > READY_SECONDS else ""
 
     async def recall(self, ids: Sequence[int], until_ms: int | None = None) -> Mapping[int, tuple[int, float]]:
         """Series id → newest stored (time in ms, value) up to then, for whoever goes on where a process stopped."""

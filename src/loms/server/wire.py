@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import re
 from datetime import UTC, datetime
 
 from loms.core.config import parse_duration
 from loms.core.errors import QueryError
 
+FURTHEST_SECONDS = 9_223_372_036
+"""What the store's times can hold (nanoseconds in 64 bits); NaN is beyond it too."""
+
 
 def parse_time(name: str, text: str) -> int:
     """Milliseconds from Unix seconds (fractions allowed) or RFC 3339."""
     try:
         seconds = float(text)
-        if math.isfinite(seconds):
+        if abs(seconds) <= FURTHEST_SECONDS:
             return round(seconds * 1000)
     except ValueError:
         pass

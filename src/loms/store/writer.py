@@ -69,6 +69,8 @@ class Writer:
         self._overflowed = False
         self._closing = False
         self._wake = threading.Condition()
+        self.trouble = ""
+        """Why the newest insert failed; empty when it went well."""
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
 
@@ -154,12 +156,14 @@ class Writer:
                     self._insert_samples(batches)
             except LomsError as error:
                 selfmetrics.write_failures.inc()
+                self.trouble = error.message
                 if last_try or not self._worth_another_try(pause):
                     _log.error("%d samples are lost: %s", rows, error)
                     return series, False
                 _log.warning("%d samples wait: %s", rows, error)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             else:
+                self.trouble = ""
                 return series, True
 
     def _insert_series(self, series: tuple[Series, ...]) -> None:

@@ -113,6 +113,7 @@ class FakeApi:
         )
         self.engines[3] |= {"state": "long_prefill", "since_ms": start - 9_000}
         self.engines[3]["state_reason"] = "no progress for 9 s while 1 request runs; within its allowance"
+        self.trouble = ""
         self.incidents += [self.stall_incident(), self.latency_incident()]
         self.targets += [target(e, start) for e in self.engines]
 
@@ -255,7 +256,7 @@ class FakeApi:
             "/api/engines": lambda: (200, self.engines),
             "/api/incidents": lambda: (
                 200,
-                {"incidents": [i for i in self.incidents if state in ("all", i["state"])]},
+                {"incidents": [i for i in self.incidents if state in ("all", i["state"])], "trouble": self.trouble},
             ),
             "/api/targets": lambda: (200, {"targets": self.targets, "problems": self.problems}),
             "/api/status": lambda: (200, self.status),

@@ -174,3 +174,16 @@ def test_it_works_below_a_path(page: Any, api: Any) -> None:
     page.open()
     page.until(lambda: page.all(".sparkline"))
     assert len(page.all(".engine-name")) == 5
+
+
+def test_a_loms_that_cannot_see_does_not_say_all_quiet(page: Any, api: Any) -> None:
+    api.incidents.clear()
+    api.trouble = "new samples cannot be stored: the disk is full"
+    page.open()
+    page.until(
+        lambda: "LOMS does not see everything: new samples cannot be stored: the disk is full" in page.text("body")
+    )
+    assert "state unknown" in page.text("header")
+    assert "all quiet" not in page.text("header")
+    api.trouble = ""
+    page.until(lambda: "all quiet" in page.text("header"))

@@ -37,7 +37,7 @@ def test_what_is_there_without_any_target(make: Make) -> None:
     client = make()
     assert client.get("/healthz").text == "ok\n"
     assert client.get("/api/engines").json() == []
-    assert client.get("/api/incidents").json() == {"incidents": []}
+    assert client.get("/api/incidents").json() == {"incidents": [], "trouble": "rules have not been evaluated yet"}
     assert client.get("/api/targets").json() == {"targets": [], "problems": []}
     assert {rule["health"] for rule in client.get("/api/rules").json()["rules"]} == {"unknown"}
     status = client.get("/api/status").json()
@@ -53,6 +53,9 @@ def test_ready_means_that_rules_are_evaluated_now(make: Make) -> None:
     assert client.get("/readyz").status_code == 503
     client.app.state.server._step(clock.now_ms())  # type: ignore[attr-defined]
     assert client.get("/readyz").status_code == 200
+    client.app.state.server.writer.trouble = "the disk is full"  # type: ignore[attr-defined]
+    assert client.get("/readyz").text == "new samples cannot be stored: the disk is full\n"
+    client.app.state.server.writer.trouble = ""  # type: ignore[attr-defined]
     clock.advance(READY_SECONDS + 1)
     assert client.get("/readyz").status_code == 503
 
