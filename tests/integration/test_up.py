@@ -42,7 +42,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             "scrape": {
                 **settings["scrape"],
                 "discover": {"enabled": False},
-                "jobs": [{"name": "engines", "targets": instances}],
+                "jobs": [{"name": "engines", "targets": instances, "labels": {"team": "serving"}}],
             },
         }) as loms:  # fmt: skip
             for instance in instances:
@@ -112,6 +112,7 @@ def test_a_hang_with_green_health_is_an_incident_with_evidence_and_resolves(worl
     wait_until(lambda: world.receiver.alerts("resolved", victim), 30, "the webhook about the end")
     (firing,) = world.receiver.alerts("firing", victim)
     assert firing["labels"]["alertname"] == "EngineStalled"
+    assert firing["labels"]["team"] == "serving", "a job's labels are there to route by"
     for other in others:
         assert world.loms.incidents(other) == []
 

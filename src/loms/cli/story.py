@@ -114,7 +114,7 @@ class Story:
 
     async def _story(self, fleet: Fleet, llama: LlamaServer | None) -> None:
         url = f"http://127.0.0.1:{self._port}"
-        self._say(f"the page is up: [bold underline]{url}[/]   (in another terminal: loms top --url {url})")
+        self._say(f"the page is up: [bold underline]{url}[/]   (in another terminal: {sys.argv[0]} top --url {url})")
         self._say(f"in {HANG_AT:.0f} s a simulated engine will hang with green health; look at the engines meanwhile")
         victim = _instance(fleet.urls[1])
         await self._until(HANG_AT)

@@ -109,11 +109,11 @@ def engine_views(frames: Mapping[str, Frame]) -> list[EngineView]:
     """One view for each engine and rank that ``activity`` shows, else that a probe or a failing scrape names."""
     contacts = _contacts(frames)
     probes = _probes(frames)
-    prefill = {_target(row): float(v) for row, v in zip(*_last(frames["prefill"]), strict=True) if np.isfinite(v)}
+    prefill = {target_of(row): float(v) for row, v in zip(*_last(frames["prefill"]), strict=True) if np.isfinite(v)}
     views = _from_activity(frames, contacts, probes, prefill)
-    seen = {_target(dict(view.labels)) for view in views}
+    seen = {target_of(dict(view.labels)) for view in views}
     for row in (*frames["probe"].labels, *frames["contact"].labels):
-        target = _target(row)
+        target = target_of(row)
         contact, probed = contacts.get(target), row.get("__name__", "").startswith("loms_probe_")
         if target not in seen and contact and (probed or not contact.up):
             seen.add(target)
@@ -157,11 +157,11 @@ def _from_activity(
     scraped = _scrape_times(frames["scraped_at"], frame.times_ms)
     latest: dict[Target, int] = {}
     for (labels, _), i in index.items():
-        target = _target(dict(labels))
+        target = target_of(dict(labels))
         latest[target] = max(latest.get(target, -1), int(newest[i]))
     views = []
     for (labels, rank), i in index.items():
-        target = _target(dict(labels))
+        target = target_of(dict(labels))
         if newest[i] < latest[target]:
             continue  # what the target used to be: another model, or before its model was known
         times, contact = scraped.get(target, frame.times_ms), contacts.get(target)
@@ -205,18 +205,27 @@ def _loaded(load: Floats, frames: Mapping[str, Frame], index: Mapping[tuple[Labe
     return np.where(start < load.shape[1], start, -1).astype(np.int64)
 
 
+def target_labels(frames: Mapping[str, Frame]) -> dict[Target, Mapping[str, str]]:
+    """What each target's own series carry: the labels of its job beside job and instance, for routing."""
+    return {
+        target_of(row): {name: text for name, text in row.items() if name != "__name__"}
+        for row in frames["contact"].labels
+        if row.get("__name__") == "up"
+    }
+
+
 def _contacts(frames: Mapping[str, Frame]) -> dict[Target, Contact]:
     frame = frames["contact"]
-    up_rows = {_target(row): i for i, row in enumerate(frame.labels) if row.get("__name__") == "up"}
+    up_rows = {target_of(row): i for i, row in enumerate(frame.labels) if row.get("__name__") == "up"}
     failed: dict[Target, list[int]] = {}
     for i, row in enumerate(frame.labels):
         if row.get("__name__") == "loms_scrape_failed":
-            failed.setdefault(_target(row), []).append(i)
+            failed.setdefault(target_of(row), []).append(i)
     scraped = _scrape_times(frames["scraped_at"], frame.times_ms)
-    answered = {_target(row): values for row, values in zip(*_rows(frames["answered"]), strict=True)}
+    answered = {target_of(row): values for row, values in zip(*_rows(frames["answered"]), strict=True)}
     counts: dict[Target, dict[str, Floats]] = {}
     for row, values in zip(*_rows(frames["failures"]), strict=True):
-        counts.setdefault(_target(row), {})[row.get("reason", "")] = np.nan_to_num(values)
+        counts.setdefault(target_of(row), {})[row.get("reason", "")] = np.nan_to_num(values)
     contacts = {}
     for target, i in up_rows.items():
         up, times = frame.values[i], scraped.get(target, frame.times_ms)
@@ -270,7 +279,7 @@ def _probes(frames: Mapping[str, Frame]) -> dict[Target, Probe]:
     frame = frames["probe"]
     rows: dict[Target, dict[str, int]] = {}
     for i, row in enumerate(frame.labels):
-        rows.setdefault(_target(row), {})[row.get("__name__", "")] = i
+        rows.setdefault(target_of(row), {})[row.get("__name__", "")] = i
     done = _scrape_times(frames["probed_at"], frame.times_ms)
     values = fill_forward(frame.values)
     probes = {}
@@ -295,7 +304,7 @@ def _scrape_times(frame: Frame, times_ms: Ints) -> dict[Target, Ints]:
     if filled.shape[1:] != times_ms.shape:
         return {}
     rounded = np.where(np.isnan(filled), times_ms, np.round(filled)).astype(np.int64)
-    return {_target(row): rounded[i] for i, row in enumerate(frame.labels)}
+    return {target_of(row): rounded[i] for i, row in enumerate(frame.labels)}
 
 
 def _filled(frame: Frame) -> Frame:
@@ -342,7 +351,7 @@ def _key(row: Mapping[str, str]) -> tuple[Labels, str]:
     return labels_of({k: row.get(k, "") for k in IDENTITY}), row.get("engine_index", "")
 
 
-def _target(row: Mapping[str, str]) -> Target:
+def target_of(row: Mapping[str, str]) -> Target:
     return row.get("job", ""), row.get("instance", "")
 
 

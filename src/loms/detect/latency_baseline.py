@@ -43,7 +43,8 @@ FAMILIES: Mapping[Signal, str] = {
     "itl": "llm_engine_inter_token_latency_seconds",
 }
 _WORDS: Mapping[Signal, str] = {"e2e": "a whole request", "ttft": "the first token", "itl": "the next token"}
-_BY = "job, instance, engine, model, deployment_zone, simulated"
+_APART = "engine_index, granularity"
+"""What is summed over; every other label, those of the job included, names the subject."""
 _MAD_TO_SIGMA = 1.4826
 
 
@@ -148,11 +149,11 @@ class LatencyBaseline:
 
 def _quantile(signal: Signal, config: LatencyBaseline.Config, where: str = "") -> str:
     selector = f"{FAMILIES[signal]}_bucket{{{where}}}" if where else f"{FAMILIES[signal]}_bucket"
-    return f"histogram_quantile({config.quantile}, sum by ({_BY}, le) (rate({selector}[{_range(config)}])))"
+    return f"histogram_quantile({config.quantile}, sum without ({_APART}) (rate({selector}[{_range(config)}])))"
 
 
 def _enough(signal: Signal, config: LatencyBaseline.Config) -> str:
-    return f"sum by ({_BY}) (increase({FAMILIES[signal]}_count[{_range(config)}])) >= {config.observations_min}"
+    return f"sum without ({_APART}) (increase({FAMILIES[signal]}_count[{_range(config)}])) >= {config.observations_min}"
 
 
 def _range(config: LatencyBaseline.Config) -> str:

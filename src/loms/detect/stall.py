@@ -48,9 +48,18 @@ from pydantic import Field
 
 from loms.core.clock import iso_utc
 from loms.core.config import Duration, Section
-from loms.core.model import Evidence, Finding, Frame, Severity
+from loms.core.model import Evidence, Finding, Frame, Severity, labels_of
 from loms.detect.detector import UNKNOWN, Input, detectors
-from loms.detect.engine_view import PROGRESS, RUNNING, WAITING, Contact, EngineView, engine_views
+from loms.detect.engine_view import (
+    PROGRESS,
+    RUNNING,
+    WAITING,
+    Contact,
+    EngineView,
+    engine_views,
+    target_labels,
+    target_of,
+)
 
 State = Literal["idle", "busy", "long_prefill", "stalled", "dead", "unknown"]
 _WORST: tuple[State, ...] = ("dead", "stalled", "unknown", "long_prefill", "busy", "idle")
@@ -107,7 +116,7 @@ class Stall:
 
     def detect(self, frames: Mapping[str, Frame], at_ms: int, config: Config) -> list[Finding]:
         """One finding for every engine: of its ranks the worst one speaks."""
-        findings = []
+        findings, own = [], target_labels(frames)
         for labels, ranks in groupby(engine_views(frames), key=lambda view: view.labels):
             judged = [(view, _judge(view, at_ms, config)) for view in ranks]
             view, verdict = min(judged, key=lambda pair: (_WORST.index(pair[1].state), -_finite(pair[1].seconds)))
@@ -118,7 +127,7 @@ class Stall:
                     detector=self.name,
                     kind=verdict.state,
                     severity=severity,
-                    labels=labels,
+                    labels=labels_of({**own.get(target_of(dict(labels)), {}), **dict(labels)}),
                     summary=verdict.summary + rank,
                     value=verdict.seconds,
                     evidence=tuple(_evidence(view)),
