@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SPREAD := -n 4 --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check fast real screenshots clean
+.PHONY: demo test check fast real clean
 
 demo: $(VENV)/demo.stamp  ## a real engine, four simulated ones, two faults, and what LOMS makes of them
 	$(BIN)/loms demo

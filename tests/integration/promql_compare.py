@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-import socket
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -23,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from support.processes import free_port, status, wait_until
 
 from loms.core.errors import QueryError
 from loms.core.model import Labels, SampleBatch, Series, labels_of
@@ -240,9 +239,7 @@ def _field(field_number: int, content: bytes) -> bytes:
 @contextmanager
 def prometheus(directory: Path, config: str) -> Iterator[str]:
     """Debian's Prometheus over ``directory``/data with a configuration; yields its URL when it is ready."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     (directory / "prometheus.yml").write_text(config)
     arguments = [
         "prometheus",
@@ -254,27 +251,13 @@ def prometheus(directory: Path, config: str) -> Iterator[str]:
     with (directory / "prometheus.log").open("w") as log:
         process = subprocess.Popen(arguments, stdout=log, stderr=log)
     try:
-        until(lambda: _answers(f"http://{address}/-/ready"), 60, f"Prometheus is not ready: {directory}/prometheus.log")
+        wait_until(
+            lambda: status(f"http://{address}/-/ready") == 200, 60, f"Prometheus's start ({directory}/prometheus.log)"
+        )
         yield f"http://{address}"
     finally:
         process.terminate()
         process.wait(30)
-
-
-def until(condition: Callable[[], object], seconds: float, what: str) -> None:
-    """Waits for a condition, looking ten times a second."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as response:
-            return bool(response.status == 200)
-    except OSError:
-        return False
 
 
 def _get(url: str) -> Mapping[str, Any]:

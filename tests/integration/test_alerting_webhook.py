@@ -10,10 +10,9 @@ import json
 import shutil
 import subprocess
 import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +21,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.processes import wait_until
 
 from loms.alerting.delivery import Delivery
 from loms.alerting.incident import opened
@@ -70,13 +70,6 @@ class Receiver:
         self._server.server_close()
 
 
-def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     server = Receiver()
@@ -105,7 +98,7 @@ def alertmanager(tmp_path: Path, receiver: Receiver) -> Iterator[str]:
     ]
     with (tmp_path / "am.log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
-            until(lambda: _answers(f"http://127.0.0.1:{port}/-/ready"), "Alertmanager is ready")
+            wait_until(lambda: _answers(f"http://127.0.0.1:{port}/-/ready"), 60, "Alertmanager is ready")
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
@@ -177,7 +170,7 @@ def test_the_payload_equals_alertmanagers(alertmanager: str, receiver: Receiver)
         )
         assert content is not None
         _post_to_alertmanager(alertmanager, state, content.url)
-        until(lambda n=number: len(receiver.bodies) > n, "Alertmanager sends a notification")
+        wait_until(lambda n=number: len(receiver.bodies) > n, 60, "Alertmanager sends a notification")
         ours, theirs = json.loads(hook.render(content)), receiver.bodies[number]
         assert list(ours) == list(theirs)
         assert _normal(ours) == _normal(theirs)
@@ -218,7 +211,7 @@ def test_nothing_is_lost_or_sent_twice_over_an_outage_and_a_restart(tmp_path: Pa
     try:
         assert first.start(1000) == []
         first.pipeline.process([alert], 1000)
-        until(lambda: receiver.attempts >= 2, "it is tried again while the receiver is down")
+        wait_until(lambda: receiver.attempts >= 2, 60, "it is tried again while the receiver is down")
     finally:
         first.close()
 
@@ -228,7 +221,7 @@ def test_nothing_is_lost_or_sent_twice_over_an_outage_and_a_restart(tmp_path: Pa
         second.pipeline.process([alert], 21_000)  # still so: nobody is told again
         second.pipeline.process([replace(alert, state="resolved", resolved_at_ms=30_000)], 30_000)
         receiver.status = 200
-        until(lambda: not second.state.pending_notifications(), "the outbox is empty")
+        wait_until(lambda: not second.state.pending_notifications(), 60, "the outbox is empty")
         assert [(body["status"], len(body["alerts"])) for body in receiver.bodies] == [("firing", 1), ("resolved", 1)]
         (incident,) = second.state.incidents()
         assert (incident.state, incident.opened_at_ms, incident.resolved_at_ms) == ("resolved", 1000, 30_000)

@@ -20,8 +20,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from integration.promql_compare import compare, expressions_of, http_query, prometheus, until
-from support.processes import Loms
+from integration.promql_compare import compare, expressions_of, http_query, prometheus
+from support.processes import Loms, wait_until
 
 from loms.lab.fleet import Fleet
 from loms.lab.load import Lengths, LoadGenerator, LoadProfile
@@ -161,7 +161,7 @@ def test_both_answer_alike_on_what_both_scraped(snapshots: Snapshots, tmp_path: 
 
         def await_both() -> None:
             for base in (url, loms.url):
-                until(lambda base=base: seen(base, snapshots.at_ms) == 4, 60, f"{base} did not get every engine")
+                wait_until(lambda base=base: seen(base, snapshots.at_ms) == 4, 60, f"getting every engine to {base}")
 
         await_both()
         while snapshots.at_ms < begin_ms + MINUTES * 60_000:

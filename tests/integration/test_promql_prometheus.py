@@ -20,9 +20,9 @@ from integration.promql_compare import (
     free_millisecond,
     http_query,
     prometheus,
-    until,
 )
 from promql.embedded import Embedded
+from support.processes import wait_until
 
 from loms.core.model import Floats, Ints, SampleBatch, Series, is_stale, labels_of
 from loms.promql.engine import Engine
@@ -178,10 +178,10 @@ def test_scraped_samples_are_copied_with_their_staleness(tmp_path: Path, embedde
     target = Target()
     try:
         with prometheus(tmp_path, SCRAPED.replace("ADDRESS", target.address)) as url:
-            until(lambda: target.scrapes >= 14, 60, "Prometheus does not scrape")
+            wait_until(lambda: target.scrapes >= 14, 60, "scraping by Prometheus")
             end_ms = int(time.time() * 1000)
             ask = http_query(url)
-            until(lambda: ask("up", end_ms, int(time.time() * 1000), None), 30, "Prometheus has no samples")
+            wait_until(lambda: ask("up", end_ms, int(time.time() * 1000), None), 30, "storing by Prometheus")
             batches = copy_samples(url, ['{job="vllm"}'], end_ms - 3_600_000, end_ms)
             write(embedded, batches)
             edge = free_millisecond(batches)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -20,6 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from support.processes import free_port
 
 from loms.collect.http import HttpFetcher
 from loms.collect.scrape import Scraper
@@ -54,9 +54,7 @@ def prometheus(bad_ports: dict[str, int], tmp_path: Path) -> Iterator[str]:
     """Base URL of a Prometheus that scrapes the sequence."""
     config = tmp_path / "prometheus.yml"
     config.write_text(CONFIG.format(port=bad_ports["http"]))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [
         *("prometheus", f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'data'}"),
         *(f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"),

@@ -140,8 +140,6 @@ class Scraping(Protocol):
         """
 
 
-ReaderFactory = Callable[[Target], Reader]
-TranslatorFactory = Callable[[Target], Translator]
 Recognise = Callable[[frozenset[str]], str | None]
 """Family names of an exposition → the engine's name, or None."""
 
