@@ -1,27 +1,39 @@
-"""A shape's meaning while it is being worked out: canonical series as linear combinations of raw samples."""
+"""A shape's meaning while it is being worked out: canonical series as combinations of raw samples."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from loms.core.model import Labels, Shape, labels_of
 from loms.core.semconv import CATALOGUE
+from loms.engines.source import Term
 
 HISTOGRAM = ("_bucket", "_sum", "_count")
+OF_DEVICES = ("hw.", "llm.gpu.", "llm.process.")
+"""Metrics of devices and processes: no model and no hop stands on them unless the exposition itself says so."""
+
+Terms = tuple[tuple[int, float], ...]
+"""Position in the shape and factor of each summand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """One canonical series: the sum over ``factor * values[position]``, plus a constant."""
+    """One canonical series: the sum over ``factor * values[position]``, plus a constant.
+
+    Where the exposition tells the same thing several times, ``copies`` are the further tellings; the largest counts.
+    """
 
     metric: str
     """OpenTelemetry name."""
     name: str
     labels: Labels
-    terms: tuple[tuple[int, float], ...]
+    terms: Terms
     constant: float = 0.0
+    copies: tuple[Terms, ...] = ()
+    only: bool = True
+    """False where another source may take this one's place in another exposition of the same engine."""
 
     @property
     def cumulative(self) -> bool:
@@ -30,14 +42,15 @@ class Combination:
     @property
     def renames(self) -> bool:
         """True where this is one raw series under another name."""
-        return len(self.terms) == 1 and self.terms[0][1] == 1.0 and self.constant == 0.0
+        return len(self.terms) == 1 and self.terms[0][1] == 1.0 and self.constant == 0.0 and not self.copies
 
 
 class Draft:
     """Collects combinations.
 
-    ``spell`` normalises a raw name, ``rename`` maps raw label names to canonical ones. Labels in ``base`` stand on
-    every series and win over the exposition's own, which win over those in ``agreed``.
+    ``spell`` normalises a raw name, ``rename`` maps raw label names to canonical ones, ``replicas`` are raw labels over
+    which the same is told several times. Labels in ``base`` stand on every series and win over the exposition's own,
+    which win over those in ``agreed``.
     """
 
     def __init__(
@@ -45,6 +58,7 @@ class Draft:
         shape: Shape,
         spell: Callable[[str], str],
         rename: Mapping[str, str],
+        replicas: frozenset[str],
         base: Mapping[str, str],
         agreed: Mapping[str, str],
     ) -> None:
@@ -54,50 +68,74 @@ class Draft:
         """Canonical Prometheus family → reason."""
         self.used: set[str] = set()
         """Raw families that were made use of."""
+        self.taken: frozenset[tuple[str, str, str]] = frozenset()
+        """Metric, hop and model of which nothing is added any more, because a better table has spoken."""
         self._rename = rename
+        self._replicas = replicas
         self._base = base
         self._agreed = agreed
+        self._fixed: dict[str, str] = {}
         self._positions: dict[str, list[int]] = defaultdict(list)
         for position, name in enumerate(shape.names):
             self._positions[spell(name)].append(position)
+
+    def speak_for(self, labels: Mapping[str, str]) -> None:
+        """Labels that every series added from now on carries."""
+        self._fixed = dict(labels)
 
     def positions(self, sample: str) -> list[int]:
         """Where the samples of this (normalised) name stand in the shape."""
         return self._positions.get(sample, [])
 
-    def has(self, metric: str, family: str, part: str = "") -> bool:
+    def has(self, metric: str, term: Term | str, part: str = "") -> bool:
         """Whether the raw family is there in the form that the canonical metric wants."""
-        return any(self.positions(family + suffix) for suffix, _ in _suffixes(metric, part))
+        term = Term(term) if isinstance(term, str) else term
+        return any(self.matching(term, suffix) for suffix, _ in _suffixes(metric, part))
 
-    def labels(self, position: int, fixed: Mapping[str, str], rename: Mapping[str, str] | None = None) -> Labels:
+    def labels(
+        self,
+        metric: str,
+        position: int,
+        fixed: Mapping[str, str] | None = None,
+        rename: Mapping[str, str] | None = None,
+        without: Iterable[str] = (),
+    ) -> Labels:
         """Canonical labels of a raw sample."""
         names = {**self._rename, **(rename or {})}
-        own = {names.get(key, key): value for key, value in self.shape.labels[position]}
-        return labels_of({**self._agreed, **own, **fixed, **self._base})
+        gone = self._replicas.union(without)
+        own = {names.get(key, key): value for key, value in self.shape.labels[position] if key not in gone}
+        agreed = {} if metric.startswith(OF_DEVICES) else {"hop": "engine", **self._agreed}
+        return labels_of({**agreed, **own, **self._fixed, **(fixed or {}), **self._base})
 
     def add_family(
         self,
         metric: str,
-        families: Iterable[str],
+        terms: Sequence[Term],
         relabel: Callable[[int], Labels],
         *,
-        factor: float = 1.0,
         part: str = "",
+        only: bool = True,
     ) -> None:
-        """Add one canonical series for each label set that all the families have; ``relabel`` gives it by position.
+        """Add one canonical series for each label set that all the terms have; ``relabel`` gives it by position.
 
         With ``part`` the families are plain counters, and the only series of the canonical histogram that there is.
         """
-        families = tuple(families)
         for raw_suffix, suffix in _suffixes(metric, part):
-            found: dict[Labels, list[int]] = defaultdict(list)
-            for family in families:
-                for position in self.positions(family + raw_suffix):
-                    found[relabel(position)].append(position)
-            for labels, positions in found.items():
-                if len(positions) == len(families):
-                    self.add(metric, labels, [(p, factor) for p in positions], suffix=suffix)
-        self.used.update(families)
+            found: dict[Labels, dict[Labels, dict[int, list[tuple[int, float]]]]] = {}
+            for number, term in enumerate(terms):
+                factor = 1.0 if suffix in ("_bucket", "_count") else term.factor
+                for position in self.matching(term, raw_suffix):
+                    labels = relabel(position)
+                    if suffix == "_bucket" and term.factor != 1.0:
+                        labels = _scaled(labels, term.factor)
+                    copies = found.setdefault(labels, {})
+                    summands = copies.setdefault(self._replica(position), {})
+                    summands.setdefault(number, []).append((position, factor))
+            for labels, copies in found.items():
+                whole = [tuple(t for ts in c.values() for t in ts) for c in copies.values() if len(c) == len(terms)]
+                if whole:
+                    self.add(metric, labels, whole[0], suffix=suffix, copies=tuple(whole[1:]), only=only)
+        self.used.update(term.family for term in terms)
 
     def add(
         self,
@@ -107,10 +145,22 @@ class Draft:
         *,
         constant: float = 0.0,
         suffix: str = "",
+        copies: tuple[Terms, ...] = (),
+        only: bool = True,
     ) -> None:
         """Add one canonical series; of two with the same name and labels the first stays."""
+        if self.taken:
+            own = dict(labels)
+            if (metric, own.get("hop", ""), own.get("model", "")) in self.taken:
+                return
         name = CATALOGUE[metric].prometheus + suffix
-        self.combinations.setdefault((name, labels), Combination(metric, name, labels, tuple(terms), constant))
+        combination = Combination(metric, name, labels, tuple(terms), constant, copies, only)
+        self.combinations.setdefault((name, labels), combination)
+
+    def take(self) -> None:
+        """What has been added so far is not added to by what comes: a better table has spoken."""
+        labels = ((c.metric, dict(c.labels)) for c in self.combinations.values())
+        self.taken = frozenset((metric, own.get("hop", ""), own.get("model", "")) for metric, own in labels)
 
     def lacks(self, metric: str, reason: str, *, partly: bool = False) -> None:
         """Say why a canonical metric is not to be had; ``partly``: why some of its series are not.
@@ -119,6 +169,25 @@ class Draft:
         """
         if partly or not any(c.metric == metric for c in self.combinations.values()):
             self.unavailable.setdefault(CATALOGUE[metric].prometheus, reason)
+
+    def matching(self, term: Term, suffix: str = "") -> list[int]:
+        """Where the samples of this term stand, of its series with this suffix."""
+        found = self.positions(term.family + suffix)
+        if not term.matchers:
+            return found
+        return [position for position in found if term.matches(dict(self.shape.labels[position]))]
+
+    def _replica(self, position: int) -> Labels:
+        if not self._replicas:
+            return ()
+        return tuple(pair for pair in self.shape.labels[position] if pair[0] in self._replicas)
+
+
+def _scaled(labels: Labels, factor: float) -> Labels:
+    """The same labels with the bound in the canonical unit."""
+    return tuple(
+        (key, f"{float(value) * factor:.12g}" if key == "le" and value != "+Inf" else value) for key, value in labels
+    )
 
 
 def _suffixes(metric: str, part: str) -> tuple[tuple[str, str], ...]:

@@ -3,7 +3,7 @@
 An engine is one class of class attributes and static functions, in a file of its own::
 
     @engines.register("vllm")
-    class Vllm: ...
+    class Vllm(Engine): ...
 
 Its ``table`` says where each canonical metric comes from; ``never`` gives the reason for each one that it cannot have.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from loms.core.registry import Registry
 from loms.core.semconv import CATALOGUE
@@ -45,10 +45,9 @@ class Lookup:
 class Row:
     """Where one canonical metric (OpenTelemetry name) comes from.
 
-    ``sources`` are alternatives, best first: the first one that is wholly present is taken, and never a second beside
-    it. A source is a raw family as the text format 0.0.4 spells it, or several joined by `` + `` whose samples with
-    equal labels are added. ``part`` (``_sum`` or ``_count``) says which one series of a canonical histogram a plain
-    counter stands for.
+    ``sources`` (`loms.engines.source`) are alternatives, best first: the first one that is wholly present is taken, and
+    never a second beside it. A factor scales a histogram's sum and bounds, not its counts. ``part`` (``_sum`` or
+    ``_count``) says which one series of a canonical histogram a plain counter stands for.
     """
 
     canonical: str
@@ -56,49 +55,73 @@ class Row:
     fixed: Mapping[str, str] = field(default_factory=dict)
     rename: Mapping[str, str] = field(default_factory=dict)
     lookup: Lookup | None = None
+    without: tuple[str, ...] = ()
+    """Raw labels that are taken off; what differs in nothing else is added up."""
     part: str = ""
     absent: str = ""
     """Why the sources may be missing; else the message only names them."""
 
 
-class Engine(Protocol):
-    """The face of a registered class."""
+class Engine:
+    """The face of a registered class, with what holds for most of them."""
 
     prefix: ClassVar[str]
     """Start of the engine's own raw families, ``vllm:``; anything below it that nobody uses is listed as unmapped."""
-    openai: ClassVar[bool]
+    openai: ClassVar[bool] = False
     """Whether it answers ``POST /v1/completions``, so that it can be asked for a token."""
-    identified: ClassVar[bool]
+    identified: ClassVar[bool] = False
     """Whether the model's name comes from `identify` alone; then nothing is translated before that has answered."""
-    rename: ClassVar[Mapping[str, str]]
+    device: ClassVar[bool] = False
+    """Whether it tells of GPUs and nothing else: it is no engine that could stall."""
+    paths: ClassVar[tuple[str, ...]] = ("/metrics",)
+    """Where it may be read, most usual first."""
+    rename: ClassVar[Mapping[str, str]] = {}
     """Raw label → canonical label, for all families."""
-    table: ClassVar[tuple[Row, ...]]
-    computed: ClassVar[frozenset[str]]
+    replicas: ClassVar[frozenset[str]] = frozenset()
+    """Raw labels over which one and the same thing is told several times (tensor-parallel ranks, processes of one
+    server): the largest counts, and they are never added up."""
+    carries: ClassVar[tuple[str, ...]] = ()
+    """Engines whose families this one passes on; their tables then hold too, and come first."""
+    table: ClassVar[tuple[Row, ...]] = ()
+    computed: ClassVar[frozenset[str]] = frozenset()
     """Canonical names that `fixup` alone adds."""
-    never: ClassVar[Mapping[str, str]]
+    progress: ClassVar[tuple[str, ...]] = ()
+    """Further sources that only a working engine moves, where the canonical counters wait for a request's end."""
+    never: ClassVar[Mapping[str, str]] = {}
     """Canonical name → why this engine cannot have it."""
-    aside: ClassVar[Mapping[str, str]]
+    aside: ClassVar[Mapping[str, str]] = {}
     """Raw family → why it is left as it is on purpose."""
 
-    @staticmethod
-    def matches(families: frozenset[str]) -> bool: ...
+    @classmethod
+    def matches(cls, families: frozenset[str]) -> bool:
+        """Whether an exposition with these families is this engine's."""
+        return any(cls.spell(family).startswith(cls.prefix) for family in families)
 
     @staticmethod
     def spell(name: str) -> str:
         """A raw name as the text format 0.0.4 has it: ``vllm_num_requests_running`` → ``vllm:num_requests_running``."""
+        return name
+
+    @staticmethod
+    def expose(answer: Any) -> str:
+        """The text exposition that stands for a decoded JSON answer of this engine; empty for any other answer."""
+        return ""
 
     @staticmethod
     def fixup(draft: Draft, identity: Identity | None) -> None:
         """Add what a table cannot say."""
 
     @staticmethod
-    async def identify(get: Get) -> Identity: ...
+    async def identify(get: Get) -> Identity:
+        return Identity()
 
 
 engines: Registry[type[Engine]] = Registry("engine", "loms.engines")
 
 ENGINE_NAMES = tuple(n for n in CATALOGUE if n.startswith(("gen_ai.server.", "llm.engine.", "http.server.")))
 """The part of the catalogue that engines can speak for; the rest belongs to devices and processes."""
+DEVICE_NAMES = tuple(n for n in CATALOGUE if n.startswith(("hw.", "llm.gpu.")))
+"""What devices can speak for."""
 
 PROGRESS = (
     "llm.engine.requests.finished",
@@ -113,8 +136,23 @@ checks, which a frozen engine goes on answering; nor are rejections, which an AP
 
 
 def recognise(families: frozenset[str]) -> str | None:
-    """The engine whose families these are (names as on the ``# TYPE`` lines), or None."""
-    return next((name for name, engine in _known() if engine.matches(families)), None)
+    """The engine whose families these are (names as on the ``# TYPE`` lines), or None.
+
+    Where several match, the one that passes the others' families on.
+    """
+    found = [(name, engine) for name, engine in _known() if engine.matches(families)]
+    carried = {other for name, engine in found for other in engine.carries if other != name}
+    return next((name for name, _ in found if name not in carried), None)
+
+
+def expose(answer: Any) -> str:
+    """A text exposition for the JSON answer of an engine that has no exposition; empty when it is nobody's."""
+    return next((text for _, engine in _known() if (text := engine.expose(answer))), "")
+
+
+def known_paths() -> tuple[str, ...]:
+    """Every path at which some engine may be read, the most usual first."""
+    return tuple(dict.fromkeys(path for rank in range(3) for _, e in _known() for path in e.paths[rank : rank + 1]))
 
 
 @cache

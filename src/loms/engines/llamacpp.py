@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from loms.engines.draft import Draft
-from loms.engines.engine import Get, Identity, Row, engines
+from loms.engines.engine import Engine, Get, Identity, Row, engines
 
 _NO_HISTOGRAM = "llama.cpp has no latency histograms"
 _TWO_SCRAPERS = "a mean over the time since the last scrape, whoever made it"
@@ -62,15 +62,13 @@ _TABLE = (
 
 
 @engines.register("llama.cpp")
-class LlamaCpp:
+class LlamaCpp(Engine):
     """llama.cpp's Prometheus endpoint."""
 
     prefix: ClassVar[str] = "llamacpp:"
     openai: ClassVar[bool] = True
     identified: ClassVar[bool] = True
-    rename: ClassVar[Mapping[str, str]] = {}
     table: ClassVar[tuple[Row, ...]] = _TABLE
-    computed: ClassVar[frozenset[str]] = frozenset()
     never: ClassVar[Mapping[str, str]] = {
         "gen_ai.server.request.duration": _NO_HISTOGRAM,
         "gen_ai.server.time_to_first_token": _NO_HISTOGRAM,
@@ -101,10 +99,6 @@ class LlamaCpp:
         "llamacpp:n_busy_slots_per_decode": "a mean since start",
         "llamacpp:spec_decode_num_accepted_tokens_per_pos_total": "a split of spec_decode_num_accepted_tokens_total",
     }
-
-    @staticmethod
-    def matches(families: frozenset[str]) -> bool:
-        return any(family.startswith(("llamacpp:", "llamacpp_")) for family in families)
 
     @staticmethod
     def spell(name: str) -> str:

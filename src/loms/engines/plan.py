@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from loms.core.model import Floats, Ids, Ints, Labels, Series
-from loms.engines.draft import Combination
+from loms.engines.draft import Combination, Terms
 from loms.engines.watch import progress_totals
 
 
@@ -22,10 +22,16 @@ class Meaning:
     labels: Labels = ()
     """What every canonical series of the target carries."""
     combinations: tuple[Combination, ...] = ()
+    progress: tuple[tuple[str, Terms], ...] = ()
+    """Rank and samples of what else shows that the engine works."""
     unavailable: Mapping[str, str] = field(default_factory=dict)
     """Canonical Prometheus family → why it, or a part of it, is not to be had."""
     unmapped: tuple[str, ...] = ()
     """The engine's own families that nobody knows."""
+
+
+Sources = tuple[tuple[int, float], ...]
+"""Raw series id and factor."""
 
 
 class Plan:
@@ -45,19 +51,19 @@ class Plan:
         own_counters: bool,
     ) -> None:
         """``look`` sees each exposition's values before they are translated. ``own_counters``: cumulative series get
-        samples of their own even where they only rename a raw series."""
+        samples of their own even where they only rename a raw series; those whose source may change always do."""
         kept = None if keep is None else set(keep.tolist())
         aliases: list[Series] = []
         counters: list[Combination] = []
         others: list[Combination] = []
         for combination in meaning.combinations:
             alias = combination.renames and (kept is None or combination.terms[0][0] in kept)
-            if alias and not (own_counters and combination.cumulative):
+            if alias and not (combination.cumulative and (own_counters or not combination.only)):
                 raw = int(raw_ids[combination.terms[0][0]])
                 aliases.append(Series(raw, combination.name, combination.labels))
             else:
                 (counters if combination.cumulative else others).append(combination)
-        others += progress_totals(meaning.combinations, meaning.labels)
+        others += progress_totals(meaning.combinations, meaning.progress, meaning.labels)
         self.meaning = meaning
         self.engine, self.version, self.model = meaning.engine, meaning.version, meaning.model
         self.labels, self.unavailable, self.unmapped = meaning.labels, meaning.unavailable, meaning.unmapped
@@ -65,10 +71,12 @@ class Plan:
         self.aliases = tuple(aliases)
         self.derived = tuple(Series.of(c.name, c.labels) for c in (*counters, *others))
         self.cumulative = len(counters)
-        self.sources: tuple[tuple[tuple[int, float], ...], ...] = tuple(
-            tuple((int(raw_ids[position]), factor) for position, factor in c.terms) for c in counters
+        self.sources: tuple[tuple[Sources, ...], ...] = tuple(
+            tuple(tuple((int(raw_ids[p]), f) for p, f in terms) for terms in (c.terms, *c.copies)) for c in counters
         )
-        """Raw series id and factor of each term, for each cumulative series."""
+        """Raw series id and factor of each term, for each telling of each cumulative series."""
+        self.told: Floats | None = None
+        """The newest values of the cumulative series, those held back included."""
         self._look = look
         self._sum = Sums(counters + others)
         self._offsets: Floats | None = None
@@ -82,7 +90,9 @@ class Plan:
         moved = None if self._reference is None else counters != self._reference
         if self._offsets is not None:
             counters -= self._offsets
+        self.told = counters
         if moved is not None:
+            self.told = counters.copy()
             counters[moved] = np.nan
         return out
 
@@ -103,30 +113,50 @@ class Plan:
 
 
 class Sums:
-    """Many linear combinations of one vector, evaluated together: ``out[i] = Σ factor · values[position] + constant``.
+    """Many combinations of one vector, evaluated together: ``out[i] = Σ factor · values[position] + constant``.
 
-    Those of one term are a gather; only the others are added up.
+    Those of one term are a gather; only the others are added up, and only what is told several times is compared.
     """
 
     def __init__(self, combinations: Sequence[Combination]) -> None:
-        single = [(i, c.terms[0]) for i, c in enumerate(combinations) if len(c.terms) == 1]
-        several = [(i, c.terms) for i, c in enumerate(combinations) if len(c.terms) > 1]
+        plain = [(i, c.terms) for i, c in enumerate(combinations) if not c.copies]
+        single = [(i, terms[0]) for i, terms in plain if len(terms) == 1]
+        several = [(i, terms) for i, terms in plain if len(terms) > 1]
+        told = [(i, (c.terms, *c.copies)) for i, c in enumerate(combinations) if c.copies]
         self._constants = np.array([c.constant for c in combinations], dtype=np.float64)
         self._into = np.array([i for i, _ in single], dtype=np.intp)
         self._positions = np.array([term[0] for _, term in single], dtype=np.intp)
         factors = np.array([term[1] for _, term in single], dtype=np.float64)
         self._factors = None if (factors == 1.0).all() else factors
-        self._sum_into = np.array([i for i, _ in several], dtype=np.intp)
-        flat = [term for _, terms in several for term in terms]
-        self._sum_positions = np.array([position for position, _ in flat], dtype=np.intp)
-        self._sum_factors = np.array([factor for _, factor in flat], dtype=np.float64)
-        self._starts = np.cumsum([0, *(len(terms) for _, terms in several)])[:-1]
+        self._several_into = np.array([i for i, _ in several], dtype=np.intp)
+        self._several = _Added([terms for _, terms in several])
+        self._told_into = np.array([i for i, _ in told], dtype=np.intp)
+        self._told = _Added([terms for _, copies in told for terms in copies])
+        self._told_starts = _starts(len(copies) for _, copies in told)
 
     def __call__(self, values: Floats) -> Floats:
         out = self._constants.copy()
         picked = values[self._positions]
         out[self._into] += picked if self._factors is None else picked * self._factors
-        if len(self._sum_into):
-            terms = values[self._sum_positions] * self._sum_factors
-            out[self._sum_into] += np.add.reduceat(terms, self._starts)
+        if len(self._several_into):
+            out[self._several_into] += self._several(values)
+        if len(self._told_into):
+            out[self._told_into] += np.fmax.reduceat(self._told(values), self._told_starts)
         return out
+
+
+class _Added:
+    """Σ factor · values[position] for each of several lists of terms."""
+
+    def __init__(self, lists: Sequence[Terms]) -> None:
+        flat = [term for terms in lists for term in terms]
+        self._positions = np.array([position for position, _ in flat], dtype=np.intp)
+        self._factors = np.array([factor for _, factor in flat], dtype=np.float64)
+        self._starts = _starts(len(terms) for terms in lists)
+
+    def __call__(self, values: Floats) -> Floats:
+        return np.add.reduceat(values[self._positions] * self._factors, self._starts)
+
+
+def _starts(lengths: Iterable[int]) -> Ints:
+    return np.cumsum([0, *lengths], dtype=np.int64)[:-1]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from loms.core.model import Labels, Shape, labels_of
-from loms.engines.draft import Draft
-from loms.engines.engine import Engine, Identity, Lookup, Row
+from loms.engines.draft import Draft, Terms
+from loms.engines.engine import Engine, Identity, Lookup, Row, engines
 from loms.engines.plan import Meaning
+from loms.engines.source import parse_source
 
 SIMULATED = "loms_simulated_info"
 """A family that only LOMS's own simulated engine exposes."""
+
+STANDARD = {"model_name": "model", "gpu_uuid": "device_id", "UUID": "device_id", "inference_type": "runtime"}
+"""Labels that mean the same whoever writes them."""
+AGREEABLE = frozenset({"model", "engine_index"})
 
 
 def read(
@@ -20,31 +25,35 @@ def read(
     base = {**target, "engine": name}
     if SIMULATED in shape.types:
         base["simulated"] = "true"
-    agreed = _agreed(engine, shape)
-    if identity is not None and identity.model:
-        agreed["model"] = identity.model
-    model = agreed.get("model", "")
     if engine.identified and identity is None:
         return Meaning(engine=name, labels=labels_of(base))
-    draft = Draft(shape, engine.spell, engine.rename, base, agreed)
-    for row in engine.table:
-        _apply(draft, row)
-    engine.fixup(draft, identity)
-    whole = labels_of({"model": model, **base})
-    if identity is not None:
+    families = frozenset(shape.types) | frozenset(shape.names)
+    carried = [(other, engines[other]) for other in engine.carries if engines[other].matches(families)]
+    rename = {**STANDARD, **{k: v for _, other in carried for k, v in other.rename.items()}, **engine.rename}
+    agreed = _agreed(rename, shape)
+    if identity is not None and identity.model:
+        agreed["model"] = identity.model
+    replicas = engine.replicas.union(*(other.replicas for _, other in carried))
+    draft = Draft(shape, _spelling(engine, carried), rename, replicas, base, agreed)
+    for other_name, other in carried:
+        draft.speak_for({"runtime": other_name})
+        _apply_all(draft, other, identity)
+    draft.speak_for({})
+    draft.take()
+    _apply_all(draft, engine, identity)
+    whole = _whole(draft, engine, agreed, base)
+    if identity is not None and not engine.device:
         draft.add("llm.engine.info", labels_of({**dict(whole), "version": identity.version}), (), constant=1.0)
-    for row in engine.table:
-        draft.lacks(row.canonical, row.absent or f"this exposition has no {' or '.join(row.sources)}")
-    for metric, reason in engine.never.items():
-        draft.lacks(metric, reason)
+    _account(draft, engine)
     return Meaning(
         engine=name,
         version=identity.version if identity else "",
-        model=model,
+        model=agreed.get("model", ""),
         labels=whole,
         combinations=tuple(draft.combinations.values()),
+        progress=_progress(draft, [engine, *(other for _, other in carried)]),
         unavailable=draft.unavailable,
-        unmapped=_unmapped(engine, shape, draft.used),
+        unmapped=_unmapped(draft, engine, shape),
     )
 
 
@@ -53,44 +62,96 @@ def spoken_for(engine: type[Engine]) -> frozenset[str]:
     return frozenset(row.canonical for row in engine.table) | engine.computed | frozenset(engine.never)
 
 
+def _apply_all(draft: Draft, engine: type[Engine], identity: Identity | None) -> None:
+    for row in engine.table:
+        _apply(draft, row)
+    engine.fixup(draft, identity)
+
+
 def _apply(draft: Draft, row: Row) -> None:
     chosen = False
     for source in row.sources:
-        families = source.split(" + ")
-        if not all(draft.has(row.canonical, family, row.part) for family in families):
+        terms = parse_source(source)
+        if not all(draft.has(row.canonical, term, row.part) for term in terms):
             continue
         if chosen:
             # A former name beside its successor: known, and not added to it.
-            draft.used.update(families)
+            draft.used.update(term.family for term in terms)
             continue
         chosen = True
-        draft.add_family(row.canonical, families, lambda position: _labels(draft, row, position), part=row.part)
+        draft.add_family(
+            row.canonical,
+            terms,
+            lambda position: _labels(draft, row, position),
+            part=row.part,
+            only=len(row.sources) == 1,
+        )
 
 
 def _labels(draft: Draft, row: Row, position: int) -> Labels:
     fixed = dict(row.fixed)
     if row.lookup is not None:
         fixed[row.lookup.into] = _looked_up(row.lookup, draft.shape.labels[position])
-    return draft.labels(position, fixed, row.rename)
+    return draft.labels(row.canonical, position, fixed, row.rename, row.without)
 
 
 def _looked_up(lookup: Lookup, labels: Labels) -> str:
     return lookup.values.get(dict(labels).get(lookup.source, ""), lookup.default)
 
 
-def _agreed(engine: type[Engine], shape: Shape) -> dict[str, str]:
+def _spelling(engine: type[Engine], carried: list[tuple[str, type[Engine]]]) -> Callable[[str], str]:
+    if not carried:
+        return engine.spell
+    spellings = [engine.spell, *(other.spell for _, other in carried)]
+
+    def spell(name: str) -> str:
+        return next((spelt for each in spellings if (spelt := each(name)) != name), name)
+
+    return spell
+
+
+def _agreed(rename: Mapping[str, str], shape: Shape) -> dict[str, str]:
     """Canonical labels of which the exposition knows one value only: they hold for series that leave them out, too."""
     found: dict[str, set[str]] = {}
     for labels in shape.labels:
         for key, value in labels:
-            if key in engine.rename:
-                found.setdefault(engine.rename[key], set()).add(value)
+            label = rename.get(key, key)
+            if label in AGREEABLE:
+                found.setdefault(label, set()).add(value)
     return {label: values.pop() for label, values in found.items() if len(values) == 1}
 
 
-def _unmapped(engine: type[Engine], shape: Shape, used: set[str]) -> tuple[str, ...]:
+def _whole(draft: Draft, engine: type[Engine], agreed: Mapping[str, str], base: Mapping[str, str]) -> Labels:
+    """What every canonical series of the target carries."""
+    if engine.device:
+        return labels_of(base)
+    hops = {hop for c in draft.combinations.values() if (hop := dict(c.labels).get("hop"))}
+    return labels_of({"model": agreed.get("model", ""), "hop": hops.pop() if len(hops) == 1 else "engine", **base})
+
+
+def _account(draft: Draft, engine: type[Engine]) -> None:
+    """Say of each metric of the table that is not there why it is not."""
+    for row in engine.table:
+        draft.lacks(row.canonical, row.absent or f"this exposition has no {' or '.join(row.sources)}")
+    for metric, reason in engine.never.items():
+        draft.lacks(metric, reason)
+
+
+def _progress(draft: Draft, speaking: Sequence[type[Engine]]) -> tuple[tuple[str, Terms], ...]:
+    """Rank and samples of what else shows that the engine works."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for engine in speaking:
+        for term in (term for source in engine.progress for term in parse_source(source)):
+            draft.used.add(term.family)
+            for position in draft.matching(term):
+                rank = dict(draft.labels("llm.engine.info", position)).get("engine_index", "")
+                found.setdefault(rank, []).append((position, term.factor))
+    return tuple((rank, tuple(terms)) for rank, terms in found.items())
+
+
+def _unmapped(draft: Draft, engine: type[Engine], shape: Shape) -> tuple[str, ...]:
     """The engine's own families that neither the table nor the list of those left aside knows."""
-    known = {family.removesuffix("_sum") for family in used} | used | set(engine.aside)
+    known = {family.removesuffix("_sum") for family in draft.used} | draft.used | set(engine.aside)
     families = {engine.spell(family) for family in shape.types}
     return tuple(
         sorted(

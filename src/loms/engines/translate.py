@@ -4,6 +4,10 @@ The meaning of a shape is worked out once (`loms.engines.read`); from then on a 
 stays between scrapes is little: which engine this is, who it says it is, the counters that show a restart, and the
 amounts that LOMS's own probes have added to its counters.
 
+**Another source.** An upgrade may rename a counter under a running engine, or show it in place of the one that was
+read before. The canonical series then goes on from its newest value by what the new source grows from there, unless the
+engine has been restarted, which sets it back as it does everywhere.
+
 **Probes and counters.** A probe is a real request, so the engine counts it. Cumulative canonical series of an engine
 that can be asked for tokens therefore have samples of their own, whether or not it is asked at present, from which
 the probes are subtracted. `hold` says that a probe begins: series that move from then on are held back, because part
@@ -26,12 +30,14 @@ import numpy as np
 from loms.core.model import Exposition, Floats, Ids, Ints, Labels, Series, Shape
 from loms.core.semconv import CATALOGUE
 from loms.engines.engine import Identity, engines, recognise
-from loms.engines.plan import Meaning, Plan
+from loms.engines.plan import Meaning, Plan, Sources
 from loms.engines.read import read
 from loms.engines.watch import Watch
 
 Verdict = Literal["pending", "exact", "mixed"]
 OUTPUT, PREEMPTED = "llm.engine.tokens.output", "llm.engine.requests.preempted"
+Tellings = tuple[Sources, ...]
+"""The raw series behind one canonical one, for each time that the exposition tells it."""
 Samples = Mapping[int, tuple[int, float]]
 """Series id → (time in ms, value) of one sample."""
 
@@ -53,11 +59,16 @@ class Translator:
         """Set when somebody should ask the engine who it is (`loms.engines.identity`)."""
         self._shape: Shape | None = None
         self._raw_ids: Ids | None = None
+        self._families: frozenset[str] = frozenset()
         self._plan: Plan | None = None
         self._watch = Watch()
         self._offsets: dict[int, float] = {}
         self._held: dict[int, float] | None = None
         self._held_progress: Mapping[str, float] = {}
+        self._told: dict[int, tuple[Tellings, float]] = {}
+        """Cumulative series → its sources and newest value, as long as the engine runs."""
+        self._moving: dict[int, float] = {}
+        """Those that have just got other sources → the value from which they go on."""
 
     # Translation
 
@@ -70,11 +81,18 @@ class Translator:
             self.identity, self._watch = None, Watch()
             self._forget()
             meaning = self._read(shape)
-        self._shape, self._raw_ids = shape, raw_ids
+        self._remember()
+        families = frozenset(shape.types)
+        if meaning.engine and (self.identity is None or (self._families and families != self._families)):
+            self.unidentified.set()  # other families: it may be another version
+        self._shape, self._raw_ids, self._families = shape, raw_ids, families
         self._plan = Plan(meaning, raw_ids, self._kept(shape), self.look, own_counters=_openai(meaning))
+        self._moving = {
+            series.id: self._told[series.id][1]
+            for series, sources in self._counters()
+            if series.id in self._told and self._told[series.id][0] != sources
+        }
         self._watch.turn_to(shape, raw_ids, meaning.combinations)
-        if meaning.engine and self.identity is None:
-            self.unidentified.set()
         self._apply()
         return self._plan
 
@@ -100,6 +118,11 @@ class Translator:
         if self._watch.restarted(values):
             self._forget()
             self.unidentified.set()
+        elif self._moving and self._plan is not None:
+            totals = self._plan.counters(values)
+            self._offsets |= {i: _offset(totals[i], value) for i, value in self._moving.items()}
+            self._apply()
+        self._moving = {}
 
     # Probes
 
@@ -208,7 +231,7 @@ class Translator:
         if not self._restoring or self._plan is None or not self._plan.cumulative:
             return ()
         counters = self._plan.derived[: self._plan.cumulative]
-        raw = (source for _, sources in self._counters() for source, _ in sources)
+        raw = (source for _, tellings in self._counters() for sources in tellings for source, _ in sources)
         return tuple(dict.fromkeys((*(s.id for s in counters), *raw, *self._watch.ids)))
 
     def behind(self, last: Samples) -> Mapping[int, tuple[int, ...]]:
@@ -217,8 +240,9 @@ class Translator:
         Where LOMS ended while a probe was under way, the newest canonical samples are older than the newest raw ones.
         """
         wanted: dict[int, set[int]] = {}
-        for series, sources in self._counters():
+        for series, tellings in self._counters():
             at_ms = last[series.id][0] if series.id in last else 0
+            sources = [source for telling in tellings for source in telling]
             if any(source in last and last[source][0] > at_ms > 0 for source, _ in sources):
                 wanted.setdefault(at_ms, set(self._watch.ids)).update(source for source, _ in sources)
         return {at_ms: tuple(ids) for at_ms, ids in wanted.items()}
@@ -232,22 +256,19 @@ class Translator:
         """
         known = {at_ms: samples for at_ms, samples in (earlier or {}).items() if not self._restarted_since(samples)}
         if not self._restarted_since(last):
-            for series, sources in self._counters():
+            for series, tellings in self._counters():
                 if series.id not in last:
                     continue
                 at_ms, canonical = last[series.id]
-                samples = [_of_time(at_ms, source, last, known.get(at_ms, {})) for source, _ in sources]
-                found = [
-                    (value, factor) for value, (_, factor) in zip(samples, sources, strict=True) if value is not None
-                ]
-                total = sum(value * factor for value, factor in found)
-                if len(found) == len(sources) and total > canonical:
+                found = [_total_of_time(at_ms, sources, last, known.get(at_ms, {})) for sources in tellings]
+                total = max((value for value in found if value is not None), default=canonical)
+                if total != canonical:
                     self._offsets[series.id] = _offset(total, canonical)
         self._restoring = False
         self._apply()
 
-    def _counters(self) -> Iterator[tuple[Series, tuple[tuple[int, float], ...]]]:
-        """Each cumulative series with the raw ones that it is made of."""
+    def _counters(self) -> Iterator[tuple[Series, Tellings]]:
+        """Each cumulative series with the raw ones that it is made of, for each time that it is told."""
         return zip(self._plan.derived, self._plan.sources, strict=False) if self._plan else iter(())
 
     def _restarted_since(self, samples: Samples) -> bool:
@@ -264,9 +285,16 @@ class Translator:
         kept = [i for i, name in enumerate(shape.names) if not drop.fullmatch(name)]
         return None if len(kept) == len(shape.names) else np.array(kept, dtype=np.int64)
 
+    def _remember(self) -> None:
+        """Keep what the plan that ends has told last, so that other sources may go on from there."""
+        if self._plan is not None and self._plan.told is not None:
+            told = zip(self._counters(), self._plan.told.tolist(), strict=True)
+            self._told |= {series.id: (tellings, value) for (series, tellings), value in told if value == value}
+
     def _forget(self) -> None:
-        """Drop all that was to be subtracted, and a holding back that compares with the time before."""
+        """Drop all that was to be subtracted or gone on from, and a holding back that compares with the time before."""
         self._offsets.clear()
+        self._told.clear()
         self._held = None
         self._apply()
 
@@ -277,6 +305,13 @@ class Translator:
 
 def _openai(meaning: Meaning) -> bool:
     return bool(meaning.engine) and engines[meaning.engine].openai
+
+
+def _total_of_time(at_ms: int, sources: Sources, *samples: Samples) -> float | None:
+    """The sum over the raw samples of one and the same time; None where one is missing."""
+    values = [_of_time(at_ms, source, *samples) for source, _ in sources]
+    known = [value * factor for value, (_, factor) in zip(values, sources, strict=True) if value is not None]
+    return sum(known) if len(known) == len(sources) else None
 
 
 def _of_time(at_ms: int, source: int, *samples: Samples) -> float | None:

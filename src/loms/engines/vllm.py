@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from loms.engines.draft import Draft
-from loms.engines.engine import Get, Identity, Lookup, Row, engines
+from loms.engines.engine import Engine, Get, Identity, Lookup, Row, engines
+from loms.engines.source import Term
 
 _SPELLING = re.compile(r"^(?:ray_)?vllm[:_]")
 _CONNECTOR = "only where that KV connector is in use"
@@ -123,13 +124,12 @@ _FORMER_CACHE_NAMES = {
 
 
 @engines.register("vllm")
-class Vllm:
+class Vllm(Engine):
     """vLLM's Prometheus endpoint."""
 
     prefix: ClassVar[str] = "vllm:"
     openai: ClassVar[bool] = True
-    identified: ClassVar[bool] = False
-    rename: ClassVar[Mapping[str, str]] = {"engine": "engine_index", "model_name": "model"}
+    rename: ClassVar[Mapping[str, str]] = {"engine": "engine_index"}
     table: ClassVar[tuple[Row, ...]] = _TABLE
     computed: ClassVar[frozenset[str]] = frozenset({"llm.engine.kv_cache.capacity", "llm.engine.kv_cache.usage"})
     never: ClassVar[Mapping[str, str]] = {
@@ -150,10 +150,6 @@ class Vllm:
         "vllm:kv_offload_total_bytes_total": "the former sum of the load and store counters",
         "vllm:lora_requests_info": "its value is a timestamp",
     }
-
-    @staticmethod
-    def matches(families: frozenset[str]) -> bool:
-        return any(_SPELLING.match(family) for family in families)
 
     @staticmethod
     def spell(name: str) -> str:
@@ -187,7 +183,7 @@ def _capacity(draft: Draft) -> float:
         rank = {key: config[key] for key in ("engine", "model_name") if key in config}
         for usage in draft.positions("vllm:kv_cache_usage_perc") or draft.positions("vllm:gpu_cache_usage_perc"):
             if rank.items() <= dict(draft.shape.labels[usage]).items():
-                labels = draft.labels(usage, {})
+                labels = draft.labels("llm.engine.kv_cache.usage", usage)
                 draft.add("llm.engine.kv_cache.capacity", labels, (), constant=tokens)
                 draft.add("llm.engine.kv_cache.usage", labels, [(usage, tokens)])
     for metric in ("llm.engine.kv_cache.capacity", "llm.engine.kv_cache.usage"):
@@ -208,7 +204,8 @@ def _former_cache(draft: Draft, metric: str, family: str, block_size: float, ide
     if in_blocks and not block_size:
         draft.lacks(metric, f"{family} counts blocks here, and the block size is not known")
         return
-    draft.add_family(metric, (family,), lambda p: draft.labels(p, {}), factor=block_size if in_blocks else 1.0)
+    term = Term(family, factor=block_size if in_blocks else 1.0)
+    draft.add_family(metric, (term,), lambda p: draft.labels(metric, p), only=False)
 
 
 def _number(text: str | None) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from loms.core.model import Floats, Ids, Labels, Shape, labels_of
-from loms.engines.draft import Combination
+from loms.engines.draft import Combination, Terms
 from loms.engines.engine import PROGRESS
 
 START_TIME = "process_start_time_seconds"
@@ -89,11 +89,20 @@ class _Picked:
         return {name: float(sums[i]) for i, name in self.names}
 
 
-def progress_totals(combinations: Sequence[Combination], labels: Labels) -> list[Combination]:
-    """`PROGRESS_TOTAL` of each engine rank. ``labels``: what every canonical series of the target carries."""
+def progress_totals(
+    combinations: Sequence[Combination], further: Sequence[tuple[str, Terms]], labels: Labels
+) -> list[Combination]:
+    """`PROGRESS_TOTAL` of each engine rank: the canonical counters and what ``further`` shows of the rank's work.
+
+    ``labels``: what every canonical series of the target carries. What is told several times is added up several times:
+    only the movement is looked at, and any of the tellers may have gone silent.
+    """
     terms: dict[str, list[tuple[int, float]]] = {}
     for combination in _progress(combinations):
-        terms.setdefault(dict(combination.labels).get("engine_index", ""), []).extend(combination.terms)
+        told = [*combination.terms, *(term for copy in combination.copies for term in copy)]
+        terms.setdefault(dict(combination.labels).get("engine_index", ""), []).extend(told)
+    for rank, more in further:
+        terms.setdefault(rank, []).extend(more)
     return [
         Combination(
             "", PROGRESS_TOTAL, labels_of({**dict(labels), **({"engine_index": rank} if rank else {})}), tuple(t)

@@ -162,6 +162,7 @@ def test_probe_series_carry_the_labels_of_the_engines_own() -> None:
     assert dict(success.labels) == {
         "deployment_zone": "lab",
         "engine": "vllm",
+        "hop": "engine",
         "instance": "127.0.0.1:8000",
         "job": "engines",
         "model": "smol",
