@@ -58,9 +58,9 @@ TICKS = os.sysconf("SC_CLK_TCK")
 # The targets: one process, an address of 127.0.0.0/8 for each target
 
 
-def variants() -> list[bytes]:
-    """The exposition as it changes from scrape to scrape: counters and buckets grow, gauges move, constants stay."""
-    text = TEXT.read_text()
+def variants(path: Path = TEXT) -> list[bytes]:
+    """An exposition as it changes from scrape to scrape: counters and buckets grow, gauges move, constants stay."""
+    text = path.read_text()
 
     def later(count: int) -> str:
         def change(match: re.Match[str]) -> str:

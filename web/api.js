@@ -5,7 +5,8 @@
  * @typedef {"none" | "info" | "warning" | "critical"} Severity
  * @typedef {{instance: string, job: string, engine: string, model: string, version: string, zone: string,
  *   simulated: boolean, up: boolean, state: EngineState, state_reason: string, since_ms: number | null,
- *   last_progress_ms: number | null, unavailable: Record<string, string>}} Engine
+ *   last_progress_ms: number | null, unavailable: Record<string, string>, contract: Odd[]}} Engine
+ * @typedef {{kind: string, severity: Severity, family: string, text: string}} Odd
  * @typedef {{text: string, expr: string, value: number | null, unit: string}} Evidence
  * @typedef {{rule: string, fingerprint: string, state: "pending" | "firing" | "resolved", severity: Severity,
  *   labels: Record<string, string>, annotations: Record<string, string>, value: number, active_at_ms: number,

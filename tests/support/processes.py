@@ -59,20 +59,21 @@ class Loms:
     same data and port.
     """
 
-    def __init__(
-        self, folder: Path, instances: Sequence[str], settings: Mapping[str, Mapping[str, object]] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, instances: Sequence[str], settings: Mapping[str, Any] | None = None) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / "loms.log"
         self.config = folder / "loms.yaml"
-        config: dict[str, dict[str, object]] = {
+        config: dict[str, Any] = {
             "server": {"port": self.port},
             "store": {"path": str(folder / "data")},
             "scrape": {"discover": {"enabled": False}, "jobs": [{"name": "engines", "targets": list(instances)}]},
         }
         for section, values in (settings or {}).items():
-            config.setdefault(section, {}).update(values)
+            if isinstance(values, Mapping):
+                config.setdefault(section, {}).update(values)
+            else:
+                config[section] = values
         self.config.write_text(json.dumps(config))  # JSON is YAML
         self.start()
 

@@ -39,6 +39,7 @@ export function EngineView({ instance, params, fleet }) {
     </header>
     ${about.length > 0 && html`<${IncidentRows} incidents=${about} />`}
     <${EngineCharts} engine=${engine} target=${target} params=${params} incidents=${[...fleet.open, ...fleet.resolved]} />
+    <${Contract} engine=${engine} />
     <${Details} engine=${engine} target=${target} />
   `;
 }
@@ -102,6 +103,26 @@ function NotDrawn({ engine }) {
       return html`<div><dt>${panel.title}</dt><dd>n/a: ${[...reasons].join("; ")}</dd></div>`;
     })}
   </dl>`;
+}
+
+const ODD = {
+  contract_missing: "missing",
+  contract_unknown: "unknown",
+  contract_changed_type: "other type",
+  contract_changed_buckets: "other buckets",
+};
+
+/** What the engine's exposition has not, or otherwise, by what its release promises. */
+function Contract({ engine }) {
+  if (engine.contract.length === 0) return null;
+  return html`<section aria-labelledby="contract-title">
+    <h2 id="contract-title">Metrics that are not as this release promises</h2>
+    <dl class="facts contract">
+      ${engine.contract.map(
+        (odd) => html`<div><dt>${ODD[odd.kind] ?? odd.kind} · <span class="mono">${odd.family}</span></dt><dd>${odd.text}</dd></div>`,
+      )}
+    </dl>
+  </section>`;
 }
 
 function Details({ engine, target }) {

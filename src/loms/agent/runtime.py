@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+import asyncio
+import logging
+from collections.abc import Callable, MutableMapping
 from functools import partial
 from weakref import WeakKeyDictionary
 
 from loms.agent import targets as configured
+from loms.agent.contracts import LOOK_SECONDS, ContractWatch, Forgetful, Notes
+from loms.agent.reader import AnswerReader
+from loms.agent.users import UsersOfMetrics
 from loms.collect.completion import CompletionClient
 from loms.collect.discovery import FileDiscovery, PortDiscovery, Static
 from loms.collect.http import HttpFetcher
 from loms.collect.pool import ScrapePool
 from loms.collect.probe import Probe, Recall
 from loms.collect.protocols import Discovery
+from loms.collect.required import Required, lacking
 from loms.collect.scrape import Scraper, TargetStatus
 from loms.collect.targets import Target
 from loms.core.clock import Clock
 from loms.core.config import Config, ScrapeJob
 from loms.core.guard import guard
 from loms.core.model import EngineStatus, Sink
-from loms.engines.engine import recognise
+from loms.engines.custom import declare
+from loms.engines.engine import engines, known_paths, recognise
 from loms.engines.identity import keep_identified
 from loms.engines.translate import Translator
-from loms.ingest.exposition import ExpositionReader, Limits
+from loms.ingest.exposition import Limits
+from loms.ingest.governance import Governed, keep
+
+_log = logging.getLogger("loms.agent")
 
 PORTS_JOB = "discovered"
 """Job of the engines that were found by their port."""
@@ -32,15 +42,34 @@ class Agent:
     """Collects until cancelled. ``own_port`` is the port of LOMS's own ``/metrics``, None to leave it out."""
 
     def __init__(
-        self, config: Config, sink: Sink, clock: Clock, *, recall: Recall | None = None, own_port: int | None = None
+        self,
+        config: Config,
+        sink: Sink,
+        clock: Clock,
+        *,
+        recall: Recall | None = None,
+        notes: Callable[[str], Notes] | None = None,
+        own_port: int | None = None,
     ) -> None:
+        """``notes`` gives by its kind what outlives the process: ``folded`` (which label values have series of their
+        own, and what the others have counted) and ``contract`` (what each target has exposed).
+
+        Raises `ConfigError` for a target or a declared engine that cannot be.
+        """
+        declare(config.engines)
         self._config = config
         self._sink = sink
         self._clock = clock
         self._recall = recall
+        self._folded = notes("folded") if notes else None
+        self._users = UsersOfMetrics(config, clock)
+        self._contracts = ContractWatch(
+            config.contracts, sink, clock, notes("contract") if notes else Forgetful(), self._users
+        )
         self._own = [configured.own(config, own_port)] if own_port and config.scrape.own_metrics else []
         self._static = configured.static(config)
         self._translators: MutableMapping[Scraper, Translator] = WeakKeyDictionary()
+        self._governed: MutableMapping[Scraper, Governed] = WeakKeyDictionary()
         self._pool: ScrapePool | None = None
 
     async def run(self) -> None:
@@ -48,6 +77,7 @@ class Agent:
         fetcher, api = HttpFetcher(), CompletionClient()
         limits = self._config.scrape.limits
         reading = Limits(samples=limits.samples, label_value_length=limits.label_value_length)
+        folded = dict(await asyncio.to_thread(self._folded.load)) if self._folded else {}
 
         def make(target: Target) -> Scraper:
             translator = Translator(
@@ -55,15 +85,19 @@ class Agent:
                 drop=self._config.scrape.drop,
                 restoring=self._recall is not None,
             )
+            policy = self._config.labels.model_copy(update={"max_series": target.max_series})
+            memory = folded.get((target.job, target.instance), "")
+            governed = Governed(AnswerReader(reading), policy, self._clock, memory=memory)
             scraper = Scraper(
                 target,
                 fetcher=fetcher,
-                reader=ExpositionReader(reading),
+                reader=governed,
                 translator=translator,
                 sink=self._sink,
                 clock=self._clock,
+                remark=governed.remark,
             )
-            self._translators[scraper] = translator
+            self._translators[scraper], self._governed[scraper] = translator, governed
             return scraper
 
         async def probing(scraper: Scraper) -> None:
@@ -75,11 +109,24 @@ class Agent:
                 translator, get = self._translators[scraper], partial(api.get, scraper.target)
                 await keep_identified(translator, get, on_news=scraper.scrape_now)
 
-        self._pool = ScrapePool(make, [probing, identifying])
+        async def remembering(scraper: Scraper) -> None:
+            job, instance = scraper.target.job, scraper.target.instance
+
+            def save(text: str) -> None:
+                folded[job, instance] = text
+                if self._folded:
+                    self._folded.save(job, instance, text)
+
+            await keep(self._governed[scraper], save)
+
+        self._pool = ScrapePool(make, [probing, identifying, remembering])
         ports = self._ports(fetcher, reading)
+        watching = asyncio.create_task(self._watch_contracts(), name="contracts")
         try:
             await self._pool.run([Static([*self._static, *self._own]), *self._files(), *ports])
         finally:
+            watching.cancel()
+            await asyncio.wait((watching,))
             await api.close()
             await fetcher.close()
 
@@ -88,15 +135,16 @@ class Agent:
         return self._pool.status() if self._pool else []
 
     def problems(self) -> list[str]:
-        """What discoveries could not read."""
-        return self._pool.problems() if self._pool else []
+        """What discoveries, and whoever looks for the users of a metric, could not read."""
+        found = self._pool.problems() if self._pool else []
+        return [*found, self._users.problem] if self._users.problem else found
 
     def engines(self) -> list[EngineStatus]:
         """One row per target that is, or was at its last good scrape, a known engine."""
         rows = []
         for scraper in self._pool.scrapers if self._pool else ():
             plan, target = self._translators[scraper].newest, scraper.target
-            if plan is None or not plan.engine:
+            if plan is None or not plan.engine or engines[plan.engine].device:
                 continue
             labels = dict(plan.labels)
             rows.append(
@@ -111,13 +159,33 @@ class Agent:
                     up=bool(scraper.last and scraper.last.ok),
                     unavailable=plan.unavailable,
                     unmapped=plan.unmapped,
+                    contract=self._contracts.findings(target.job, target.instance),
                 )
             )
         return rows
 
+    async def _watch_contracts(self) -> None:
+        """Look at every target now and then. A new shape takes a while to compare, so it happens in a thread."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            for scraper in self._pool.scrapers if self._pool else ():
+                if not self._contracts.due(scraper, self._translators[scraper]):
+                    continue
+                looking = asyncio.ensure_future(
+                    asyncio.to_thread(self._contracts.look, scraper, self._translators[scraper])
+                )
+                try:
+                    with guard("contracts"):
+                        await asyncio.shield(looking)
+                finally:
+                    await asyncio.wait((looking,))  # the store must not be closed under it
+
     def _files(self) -> list[Discovery]:
         return [
-            FileDiscovery(job.file_sd, configured.template(self._config, job), scheme=job.scheme, path=job.path)
+            Required(
+                FileDiscovery(job.file_sd, configured.template(self._config, job), scheme=job.scheme, path=job.path),
+                self._config.labels.required,
+            )
             for job in self._config.scrape.jobs
             if job.file_sd
         ]
@@ -126,15 +194,20 @@ class Agent:
         discover = self._config.scrape.discover
         if not discover.enabled:
             return []
+        template = configured.unnamed(self._config, ScrapeJob(name=PORTS_JOB))
+        if label := lacking(template, self._config.labels.required):
+            _log.info("engines are not looked for by their port: they would have no label %r (labels.required)", label)
+            return []
         return [
             PortDiscovery(
                 host=discover.host,
                 ports=discover.ports,
-                template=configured.unnamed(self._config, ScrapeJob(name=PORTS_JOB)),
+                template=template,
                 fetcher=fetcher,
-                make_reader=lambda _: ExpositionReader(reading),
+                make_reader=lambda _: AnswerReader(reading),
                 recognise=recognise,
                 clock=self._clock,
+                paths=known_paths(),
                 poll_seconds=discover.interval,
                 forget_after_seconds=discover.forget_after,
             )

@@ -49,6 +49,7 @@ def template(config: Config, job: ScrapeJob) -> Target:
         honor_timestamps=job.honor_timestamps,
         compression=job.compression,
         sample_limit=config.scrape.limits.samples,
+        max_series=config.labels.max_series if job.max_series is None else job.max_series,
         body_limit_bytes=config.scrape.limits.body,
         probe=ProbeSettings(
             enabled=config.probe.enabled and job.probe,

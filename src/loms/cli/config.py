@@ -27,17 +27,20 @@ def load_config(path: Path | None) -> Config:
 def check(
     file: Annotated[Path | None, typer.Argument(help="Configuration file.")] = None,
 ) -> None:
-    """Check a configuration file and the rule files it names. Exit code 2 when something is wrong."""
+    """Check a configuration file and the files of rules and engines it names. Exit code 2 when something is wrong."""
     from loms.agent.targets import static
     from loms.alerting.receiver import receivers_of
+    from loms.engines.custom import read_engines
     from loms.rules.read import load_groups
 
     settings = load_config(file)
     groups = load_groups(settings.rules.files, builtin=settings.rules.builtin)
     rules = sum(len(group.rules) for group in groups)
     targets, receivers = static(settings), receivers_of(settings.alerting)
+    engines = read_engines(settings.engines)
     name = file or (Path("loms.yaml") if Path("loms.yaml").exists() else "defaults")
     counts = f"{len(targets)} static targets, {rules} rules, {len(receivers)} receivers"
+    counts += f", {len(engines)} engines of your own" if engines else ""
     print(f"{name}: ok ({counts})")
 
 

@@ -7,6 +7,7 @@ import logging
 import signal
 import socket
 from contextlib import suppress
+from functools import partial
 
 import uvicorn
 
@@ -18,6 +19,7 @@ from loms.core.errors import LomsError
 from loms.server.api import Collected
 from loms.server.app import build
 from loms.server.runtime import Server
+from loms.store.target_notes import TargetNotes
 
 _log = logging.getLogger("loms.up")
 
@@ -44,7 +46,8 @@ async def _serve(config: Config, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     with Server(config, clock, url) as server:
-        agent = Agent(config, server.writer, clock, recall=server.recall, own_port=port)
+        notes = partial(TargetNotes, server.database, clock)
+        agent = Agent(config, server.writer, clock, recall=server.recall, notes=notes, own_port=port)
         app = build(server, Collected(agent.engines, agent.targets, agent.problems))
         http = uvicorn.Server(
             uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=3)

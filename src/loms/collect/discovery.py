@@ -166,6 +166,7 @@ def _target(address: str, labels: Mapping[str, str], path: Path, template: Targe
 class PortDiscovery:
     """Engines that listen on usual ports of one host and expose what a known engine exposes.
 
+    ``paths``, the most usual first, are tried one after the other, as long as somebody answers at that port.
     An engine that was found stays a target when it falls silent, which is when watching it matters, until it has been
     gone for ``forget_after_seconds``. ``template`` is a target without address.
     """
@@ -182,11 +183,12 @@ class PortDiscovery:
         make_reader: Callable[[Target], Reader],
         recognise: Recognise,
         clock: Clock,
+        paths: Sequence[str] = ("/metrics",),
         poll_seconds: float = 10.0,
         forget_after_seconds: float = 3600.0,
     ) -> None:
         self.poll_seconds = poll_seconds
-        self._candidates = [_at_port(template, host, port) for port in ports]
+        self._candidates = [[_at_port(template, host, port, path) for path in paths] for port in ports]
         self._fetcher = fetcher
         self._make_reader = make_reader
         self._recognise = recognise
@@ -198,28 +200,36 @@ class PortDiscovery:
     async def refresh(self, last_good_ms: LastGood, /) -> Sequence[Target]:
         now = self._clock.now_ms()
         self._known = {target: max(seen, last_good_ms(target) or 0) for target, seen in self._known.items()}
-        unknown = [candidate for candidate in self._candidates if candidate not in self._known]
-        engines = await asyncio.gather(*(self._engine_at(candidate) for candidate in unknown))
-        for candidate, engine in zip(unknown, engines, strict=True):
-            if engine:
-                _log.info("found %s at %s", engine, candidate.address.shown)
-                self._known[candidate] = now
+        known = {target.instance for target in self._known}
+        unknown = [candidates for candidates in self._candidates if candidates[0].instance not in known]
+        for target in await asyncio.gather(*(self._engine_among(candidates) for candidates in unknown)):
+            if target is not None:
+                self._known[target] = now
         for target, seen in list(self._known.items()):
             if now - seen > self._forget_after_ms:
                 _log.info("%s has been silent for %g s and is forgotten", target.address.shown, (now - seen) / 1000)
                 del self._known[target]
         return list(self._known)
 
-    async def _engine_at(self, candidate: Target) -> str | None:
-        """The engine that answers there; None for silence, for something else, and for an unknown exposition."""
-        try:
-            response = await self._fetcher.fetch(candidate, min(2.0, candidate.timeout_seconds))
-            exposition = self._make_reader(candidate).read(response.body, response.content_type)
-        except (TargetError, ExpositionError):
-            return None
-        return self._recognise(frozenset(exposition.shape.types) | frozenset(exposition.shape.names))
+    async def _engine_among(self, candidates: Sequence[Target]) -> Target | None:
+        """The paths of one port → the one where an engine answers; None for silence and for what is none."""
+        for candidate in candidates:
+            try:
+                response = await self._fetcher.fetch(candidate, min(2.0, candidate.timeout_seconds))
+                exposition = self._make_reader(candidate).read(response.body, response.content_type)
+            except ExpositionError:
+                continue
+            except TargetError as error:
+                if error.reason != "http":  # another status is an answer, and another path may do better
+                    return None
+                continue
+            engine = self._recognise(frozenset(exposition.shape.types) | frozenset(exposition.shape.names))
+            if engine:
+                _log.info("found %s at %s", engine, candidate.address.shown)
+                return candidate
+        return None
 
 
-def _at_port(template: Target, host: str, port: int) -> Target:
+def _at_port(template: Target, host: str, port: int, path: str) -> Target:
     name = f"[{host}]" if ":" in host else host
-    return replace(template, instance=f"{name}:{port}", url=f"http://{name}:{port}/metrics", discovered_by="ports")
+    return replace(template, instance=f"{name}:{port}", url=f"http://{name}:{port}{path}", discovered_by="ports")

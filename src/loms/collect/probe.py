@@ -173,11 +173,13 @@ class Probe:
     async def tick(self) -> float:
         """Do what is due now; return the seconds after which to look again."""
         outcome = self._scraping.last
-        if outcome is None or not outcome.ok or not self._subject.openai:
+        if outcome is None or not outcome.ok:
             return self._look_seconds
         if self._subject.to_recall:
             await self._remember(self._subject.to_recall)
             outcome = await self._scraping.scrape_now()  # the counters were held back until now
+        if not self._subject.openai:
+            return self._look_seconds
         self._observe(outcome)
         if not self._settings.enabled or self._seen is None:
             return self._look_seconds

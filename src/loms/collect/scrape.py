@@ -69,8 +69,10 @@ class Scraper:
         translator: Translator,
         sink: Sink,
         clock: Clock,
+        remark: Callable[[], str] = str,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        """``remark`` is asked after each good scrape what is wrong with it all the same."""
         self.target = target
         self.last: ScrapeOutcome | None = None
         self.last_good_ms: int | None = None
@@ -80,6 +82,7 @@ class Scraper:
         self._translator = translator
         self._sink = sink
         self._clock = clock
+        self._remarked = remark
         self._sleep = sleep
         self._lock = asyncio.Lock()
         self._due_ms = 0
@@ -217,9 +220,9 @@ class Scraper:
 
     def _remark(self, exposition: Exposition) -> str:
         """What is wrong with a scrape that is good all the same."""
-        if not exposition.duplicates:
-            return ""
-        return f"{self.target.address.shown}: {exposition.duplicates} samples repeat a series; the first of each counts"
+        repeated = f"{exposition.duplicates} samples repeat a series; the first of each counts"
+        told = "; ".join(part for part in (repeated if exposition.duplicates else "", self._remarked()) if part)
+        return told and f"{self.target.address.shown}: {told}"
 
     def _conclude(self, outcome: ScrapeOutcome) -> ScrapeOutcome:
         """Remember the outcome, count it, and log what is new about it."""

@@ -112,6 +112,8 @@ class Target:
     """At most ten, and never on to another scheme than http or https."""
     sample_limit: int = 0
     """An exposition with more samples is a failed scrape; 0 for no limit of its own."""
+    max_series: int = 0
+    """How many series of it are stored; 0 for all."""
     body_limit_bytes: int = 64 << 20
     """Of the answer, before and after decompression."""
     compression: bool = False

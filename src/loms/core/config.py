@@ -8,72 +8,20 @@ YAML. This is the only module that reads the environment.
 from __future__ import annotations
 
 import difflib
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 import yaml
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    SecretStr,
-    ValidationError,
-    field_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from loms.core.errors import ConfigError
+from loms.core.units import Bytes, Duration, format_duration, parse_bytes, parse_duration
+from loms.core.yaml_file import Key, dotted, place, read_mapping
 
-_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "y": 31_536_000.0}
-_UNIT_BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-
-
-def parse_duration(value: object) -> float:
-    """Seconds from ``15s``, ``1m30s``, ``500ms``, ``7d`` (Prometheus's units) or a plain number.
-
-    >>> parse_duration("1m30s"), parse_duration("500ms"), parse_duration(2)
-    (90.0, 0.5, 2.0)
-    """
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
-    text = str(value)
-    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|[smhdwy])", text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"{text!r} is not a duration; write for example 15s, 1m30s or 500ms")
-    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
-
-
-def format_duration(seconds: float) -> str:
-    """The shortest spelling that `parse_duration` reads back.
-
-    >>> format_duration(90), format_duration(0.5), format_duration(1_296_000)
-    ('1m30s', '500ms', '15d')
-    """
-    ms = round(seconds * 1000)
-    out = ""
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
-        count, ms = divmod(ms, size)
-        out += f"{count}{unit}" if count else ""
-    return out or "0s"
-
-
-def parse_bytes(value: object) -> int:
-    """Bytes from ``50MiB``, ``1GB`` or a plain number."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(B|[KMG]i?B)?", str(value))
-    if not match:
-        raise ValueError(f"{value!r} is not a size; write for example 50MiB")
-    return int(float(match[1]) * _UNIT_BYTES[match[2] or ""])
-
-
-Duration = Annotated[
-    float, BeforeValidator(parse_duration), Field(ge=0), PlainSerializer(format_duration, when_used="json")
-]
-Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
+__all__ = ["Bytes", "Config", "Duration", "Section", "format_duration", "load", "parse_bytes", "parse_duration", "show"]
 
 
 class Section(BaseModel):
@@ -119,6 +67,8 @@ class ScrapeJob(Section):
     probe: bool = True
     api_key: SecretStr | None = None
     """For the engine's own API, where the probe asks; default: probe.api_key."""
+    max_series: int | None = Field(default=None, ge=0)
+    """Of each of these targets; default: labels.max_series."""
 
 
 class Discover(Section):
@@ -126,7 +76,7 @@ class Discover(Section):
 
     enabled: bool = True
     host: str = "127.0.0.1"
-    ports: tuple[int, ...] = (8000, 8080, 30000, 8002, 9000, 8001, 8081, 5000, 3000, 11434)
+    ports: tuple[int, ...] = (8000, 8080, 30000, 8002, 9000, 8001, 8081, 5000, 3000, 9400, 11434)
     interval: Duration = 10.0
     forget_after: Duration = 3600.0
 
@@ -169,6 +119,45 @@ class Scrape(Section):
         return jobs
 
 
+class Fold(Section):
+    """At most ``top`` values of a label keep series of their own; the others are added up under ``other``."""
+
+    top: int = Field(default=20, gt=0)
+    other: str = Field(default="other", min_length=1)
+
+
+class Labels(Section):
+    """Which labels may stand on stored series, and how many series a target may have."""
+
+    required: tuple[str, ...] = ()
+    """Every target must have these; without them it is not scraped."""
+    refuse: tuple[str, ...] = (
+        "user_id",
+        "session_id",
+        "conversation_id",
+        "request_id",
+        "order_id",
+        "trace_id",
+        "span_id",
+    )
+    """Taken off every series; what becomes equal is added up."""
+    fold: Mapping[str, Fold] = {}
+    gauges: Literal["sum", "max"] = "sum"
+    """What becomes of gauges that are put together."""
+    max_series: int = Field(default=50_000, ge=0)
+    """Of one target, canonical series not counted; 0 for no limit."""
+
+    @model_validator(mode="after")
+    def _governable(self) -> Self:
+        kept = ("le", "quantile", "job", "instance", "__name__")
+        for label in (*self.refuse, *self.fold):
+            if label in kept:
+                raise ValueError(f"{label!r} cannot be refused or folded: the series would lose their meaning")
+        if both := next((label for label in self.refuse if label in self.fold), None):
+            raise ValueError(f"{both!r} is both refused and folded")
+        return self
+
+
 class Probe(Section):
     """The synthetic one-token request to an engine that shows no progress."""
 
@@ -199,6 +188,25 @@ class Rules(Section):
     interval: Duration = Field(default=3.0, ge=0.5)
     files: tuple[str, ...] = ()
     builtin: bool = True
+
+
+class UsedBy(Section):
+    """Files (paths, folders, globs) that name metrics: what a lost one is held against."""
+
+    rules: tuple[str, ...] = ()
+    grafana: tuple[str, ...] = ()
+    keda: tuple[str, ...] = ()
+    hpa: tuple[str, ...] = ()
+
+
+class Contracts(Section):
+    """What becomes of a metric that an engine exposed before an upgrade, and not after it."""
+
+    grace: Duration = 600.0
+    """So long a metric may stay away that might only wait for a request, before it counts as lost."""
+    remember: Duration = 86_400.0
+    """So long after the upgrade it is missed; then the new set of metrics is what is normal."""
+    used_by: UsedBy = UsedBy()
 
 
 class Webhook(Section):
@@ -235,7 +243,11 @@ class Config(Section):
     server: Server = Server()
     store: Store = Store()
     scrape: Scrape = Scrape()
+    labels: Labels = Labels()
+    engines: tuple[str, ...] = ()
+    """Globs of files that declare engines of one's own."""
     probe: Probe = Probe()
+    contracts: Contracts = Contracts()
     query: Query = Query()
     rules: Rules = Rules()
     alerting: Alerting = Alerting()
@@ -246,7 +258,7 @@ def load(path: Path | None, environ: Mapping[str, str] | None = None) -> Config:
 
     Raises `ConfigError` with file, line and key.
     """
-    source, lines = _read(path) if path else ({}, {})
+    source, lines = read_mapping(path, hint="loms config show prints a complete example") if path else ({}, {})
     for key, value in _overrides(os.environ if environ is None else environ):
         _set(source, key, value)
         lines[key] = _ENVIRONMENT
@@ -261,7 +273,20 @@ def load(path: Path | None, environ: Mapping[str, str] | None = None) -> Config:
             "machines, so server.token must be set",
             hint="set server.token, or listen on 127.0.0.1",
         )
+    _require_labels(config, where, lines)
     return config
+
+
+def _require_labels(config: Config, where: str, lines: Mapping[Key, int]) -> None:
+    """Targets that stand in the file get their labels there, too; those of ``file_sd`` may bring their own."""
+    for index, job in enumerate(config.scrape.jobs):
+        has = {"job", "instance", "deployment_zone", *(name for name, value in job.labels.items() if value)}
+        if job.targets and (lacking := next((name for name in config.labels.required if name not in has), None)):
+            raise ConfigError(
+                f"{_place(where, lines, ('scrape', 'jobs', index))}: job {job.name!r} has no label {lacking!r}, which "
+                "labels.required asks for",
+                hint=f"add it to the job: labels: {{{lacking}: …}}",
+            )
 
 
 def show(config: Config) -> str:
@@ -269,49 +294,8 @@ def show(config: Config) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-Key = tuple[str | int, ...]
 _ENVIRONMENT = 0
 """Stands for a line number where a key came from the environment."""
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[Key, int]]:
-    try:
-        text = path.expanduser().read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}", hint="loms config show prints a complete example") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from None
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text) or {}
-        lines: dict[Key, int] = dict(_lines(node, ())) if node else {}
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise ConfigError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
-    except RecursionError:
-        raise ConfigError(f"{path}: an alias refers to itself, or the nesting is too deep") from None
-    if not isinstance(data, dict):
-        raise ConfigError(f"{path}: the file must be a mapping of sections, not a {type(data).__name__}")
-    twice = next((k for k, line in lines.items() if line < 0), None)
-    if twice is not None:
-        raise ConfigError(f"{path}:{-lines[twice]}: key {_dotted(twice)!r} stands there twice")
-    return data, lines
-
-
-def _lines(node: yaml.Node, at: Key) -> Iterator[tuple[Key, int]]:
-    """Key path → line (1-based); negative where a key is repeated."""
-    if isinstance(node, yaml.MappingNode):
-        seen = set()
-        for key, value in node.value:
-            line = key.start_mark.line + 1
-            yield (*at, key.value), -line if key.value in seen else line
-            seen.add(key.value)
-            yield from _lines(value, (*at, key.value))
-    elif isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            yield (*at, index), item.start_mark.line + 1
-            yield from _lines(item, (*at, index))
 
 
 def _overrides(environ: Mapping[str, str]) -> Iterator[tuple[Key, Any]]:
@@ -335,41 +319,35 @@ def _set(tree: dict[str, Any], key: Key, value: Any) -> None:
 def _explain(error: ValidationError, where: str, lines: Mapping[Key, int]) -> str:
     first = error.errors()[0]
     key: Key = first["loc"]
-    place = _place(where, lines, key)
+    at = _place(where, lines, key)
     if first["type"] == "extra_forbidden":
         near = difflib.get_close_matches(str(key[-1]), _known(key[:-1]), n=1, cutoff=0.5)
         known = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(_known(key[:-1]))}"
-        return f"{place}: unknown key {_dotted(key)!r}; {known}"
+        return f"{at}: unknown key {dotted(key)!r}; {known}"
     if first["type"] == "missing":
-        return f"{place}: key {_dotted(key)!r} is required"
+        return f"{at}: key {dotted(key)!r} is required"
     reason = first["msg"].removeprefix("Value error, ")
-    return f"{place}: {_dotted(key)}: {reason[:1].lower()}{reason[1:]}"
+    return f"{at}: {dotted(key)}: {reason[:1].lower()}{reason[1:]}"
 
 
 def _place(where: str, lines: Mapping[Key, int], key: Key) -> str:
     """File and line of ``key`` or of the nearest section above it that stands in the file."""
-    while key and key not in lines:
-        key = key[:-1]
-    line = lines.get(key)
-    if line == _ENVIRONMENT:
-        return f"environment variable {_variable(key)}"
-    return where if line is None else f"{where}:{line}"
+    known = next((key[:n] for n in range(len(key), 0, -1) if key[:n] in lines), ())
+    if lines.get(known) == _ENVIRONMENT:
+        return f"environment variable {_variable(known)}"
+    return place(where, lines, known)
 
 
 def _variable(key: Key) -> str:
     return f"LOMS__{'__'.join(map(str, key)).upper()}"
 
 
-def _dotted(key: Key) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key).lstrip(".")
-
-
 def _known(key: Key) -> list[str]:
     """Field names of the section at ``key``."""
     section: type[BaseModel] = Config
     for part in key:
-        if isinstance(part, str):
-            section = next(_sections(section.model_fields[part].annotation))
+        if isinstance(part, str) and part in section.model_fields:  # the keys of a mapping are the user's
+            section = next(_sections(section.model_fields[part].annotation), section)
     return list(section.model_fields)
 
 

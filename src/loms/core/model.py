@@ -146,6 +146,8 @@ class EngineStatus:
     """Canonical Prometheus family → why it is not to be had."""
     unmapped: Sequence[str]
     """The engine's own families that have no canonical name."""
+    contract: Sequence[Finding] = ()
+    """What is odd about its exposition, by the contract of its release."""
 
 
 class Querier(Protocol):

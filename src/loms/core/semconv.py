@@ -139,6 +139,12 @@ _TABLE = (
     ),
     Metric("llm.engine.iteration.tokens", "{token}", "histogram", "Tokens processed in one scheduler step"),
     Metric("llm.engine.iteration.duration", "s", "histogram", "Wall time of one scheduler step or forward pass"),
+    Metric(
+        "llm.engine.iteration.requests",
+        "{request}",
+        "histogram",
+        "Sequences that one scheduler step or model execution worked on together",
+    ),
     Metric("llm.engine.batch.size", "{request}", "gauge", "Sequences in the current device batch"),
     Metric("llm.engine.spec_decode.drafts", "{draft}", "counter", "Speculative verification rounds"),
     Metric("llm.engine.spec_decode.draft_tokens", "{token}", "counter", "Proposed draft tokens"),

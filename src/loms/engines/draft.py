@@ -23,6 +23,7 @@ class Combination:
     """One canonical series: the sum over ``factor * values[position]``, plus a constant.
 
     Where the exposition tells the same thing several times, ``copies`` are the further tellings; the largest counts.
+    The whole may be multiplied by one more sample, or divided by it.
     """
 
     metric: str
@@ -34,6 +35,12 @@ class Combination:
     copies: tuple[Terms, ...] = ()
     only: bool = True
     """False where another source may take this one's place in another exposition of the same engine."""
+    scale: int | None = None
+    """Position of the sample by which the sum is multiplied."""
+    inverse: bool = False
+    """It is divided by that sample."""
+    early: bool = False
+    """It moves before the engine's core has worked."""
 
     @property
     def cumulative(self) -> bool:
@@ -42,7 +49,8 @@ class Combination:
     @property
     def renames(self) -> bool:
         """True where this is one raw series under another name."""
-        return len(self.terms) == 1 and self.terms[0][1] == 1.0 and self.constant == 0.0 and not self.copies
+        plain = self.constant == 0.0 and not self.copies and self.scale is None
+        return plain and len(self.terms) == 1 and self.terms[0][1] == 1.0
 
 
 class Draft:
@@ -88,8 +96,10 @@ class Draft:
         return self._positions.get(sample, [])
 
     def has(self, metric: str, term: Term | str, part: str = "") -> bool:
-        """Whether the raw family is there in the form that the canonical metric wants."""
+        """Whether the raw family is there in the form that the canonical metric wants, and what multiplies it, too."""
         term = Term(term) if isinstance(term, str) else term
+        if term.scale is not None and not self.matching(term.scale):
+            return False
         return any(self.matching(term, suffix) for suffix, _ in _suffixes(metric, part))
 
     def labels(
@@ -119,7 +129,10 @@ class Draft:
         """Add one canonical series for each label set that all the terms have; ``relabel`` gives it by position.
 
         With ``part`` the families are plain counters, and the only series of the canonical histogram that there is.
+        Where the terms are multiplied by another family, label sets for which that has no sample are left out.
         """
+        scale, inverse = terms[0].scale, terms[0].inverse
+        scales = [(position, relabel(position)) for position in self.matching(scale)] if scale else []
         for raw_suffix, suffix in _suffixes(metric, part):
             found: dict[Labels, dict[Labels, dict[int, list[tuple[int, float]]]]] = {}
             for number, term in enumerate(terms):
@@ -133,9 +146,19 @@ class Draft:
                     summands.setdefault(number, []).append((position, factor))
             for labels, copies in found.items():
                 whole = [tuple(t for ts in c.values() for t in ts) for c in copies.values() if len(c) == len(terms)]
-                if whole:
-                    self.add(metric, labels, whole[0], suffix=suffix, copies=tuple(whole[1:]), only=only)
-        self.used.update(term.family for term in terms)
+                by = next((position for position, own in scales if set(own) <= set(labels)), None)
+                if whole and (by is not None or scale is None):
+                    self.add(
+                        metric,
+                        labels,
+                        whole[0],
+                        suffix=suffix,
+                        copies=tuple(whole[1:]),
+                        only=only,
+                        scale=by,
+                        inverse=inverse,
+                    )
+        self.used.update(term.family for term in (*terms, scale) if term is not None)
 
     def add(
         self,
@@ -147,6 +170,8 @@ class Draft:
         suffix: str = "",
         copies: tuple[Terms, ...] = (),
         only: bool = True,
+        scale: int | None = None,
+        inverse: bool = False,
     ) -> None:
         """Add one canonical series; of two with the same name and labels the first stays."""
         if self.taken:
@@ -154,7 +179,7 @@ class Draft:
             if (metric, own.get("hop", ""), own.get("model", "")) in self.taken:
                 return
         name = CATALOGUE[metric].prometheus + suffix
-        combination = Combination(metric, name, labels, tuple(terms), constant, copies, only)
+        combination = Combination(metric, name, labels, tuple(terms), constant, copies, only, scale, inverse)
         self.combinations.setdefault((name, labels), combination)
 
     def take(self) -> None:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from loms.core.registry import Registry
 from loms.core.semconv import CATALOGUE
 from loms.engines.draft import Draft
+from loms.engines.source import parse_source
 
 Get = Callable[[str], Awaitable[Any]]
 """GET of a path below the engine's base URL → decoded JSON, or None where there is no such answer."""
@@ -48,6 +49,8 @@ class Row:
     ``sources`` (`loms.engines.source`) are alternatives, best first: the first one that is wholly present is taken, and
     never a second beside it. A factor scales a histogram's sum and bounds, not its counts. ``part`` (``_sum`` or
     ``_count``) says which one series of a canonical histogram a plain counter stands for.
+
+    Raises `ValueError` where a source cannot be read or makes no such metric.
     """
 
     canonical: str
@@ -61,6 +64,17 @@ class Row:
     absent: str = ""
     """Why the sources may be missing; else the message only names them."""
 
+    def __post_init__(self) -> None:
+        metric = CATALOGUE.get(self.canonical)
+        for source in self.sources:
+            term = parse_source(source)[0]
+            if metric is None or term.scale is None:
+                continue
+            if term.inverse and metric.cumulative:
+                raise ValueError(f"{source!r}: what is divided by a family is no counter, as {self.canonical} is")
+            if metric.instrument == "histogram" and self.part != "_sum":
+                raise ValueError(f"{source!r}: a histogram's bounds cannot be multiplied by a family")
+
 
 class Engine:
     """The face of a registered class, with what holds for most of them."""
@@ -73,6 +87,8 @@ class Engine:
     """Whether the model's name comes from `identify` alone; then nothing is translated before that has answered."""
     device: ClassVar[bool] = False
     """Whether it tells of GPUs and nothing else: it is no engine that could stall."""
+    declared: ClassVar[bool] = False
+    """Whether a file of the user's declares it (`loms.engines.custom`); then it is asked before the others."""
     paths: ClassVar[tuple[str, ...]] = ("/metrics",)
     """Where it may be read, most usual first."""
     rename: ClassVar[Mapping[str, str]] = {}
@@ -87,10 +103,12 @@ class Engine:
     """Canonical names that `fixup` alone adds."""
     progress: ClassVar[tuple[str, ...]] = ()
     """Further sources that only a working engine moves, where the canonical counters wait for a request's end."""
+    early: ClassVar[frozenset[str]] = frozenset()
+    """Canonical counters that a request moves before the engine's core has worked on it: they are no progress."""
     never: ClassVar[Mapping[str, str]] = {}
     """Canonical name → why this engine cannot have it."""
     aside: ClassVar[Mapping[str, str]] = {}
-    """Raw family → why it is left as it is on purpose."""
+    """Raw family → why it is left as it is on purpose; a ``*`` stands for anything."""
 
     @classmethod
     def matches(cls, families: frozenset[str]) -> bool:
@@ -151,10 +169,18 @@ def expose(answer: Any) -> str:
 
 
 def known_paths() -> tuple[str, ...]:
-    """Every path at which some engine may be read, the most usual first."""
-    return tuple(dict.fromkeys(path for rank in range(3) for _, e in _known() for path in e.paths[rank : rank + 1]))
+    """Every path at which some engine may be read. ``/metrics`` is last: whatever is asked may have it, and what
+    TensorRT-LLM answers there is gone for everybody else."""
+    paths = dict.fromkeys(path for _, engine in _known() for path in engine.paths)
+    return tuple(sorted(paths, key=lambda path: path == "/metrics"))
+
+
+def add(name: str, engine: type[Engine]) -> None:
+    """Register one more engine, after the others have been loaded. Raises `ConfigError` where the name is taken."""
+    engines.load().register(name)(engine)
+    _known.cache_clear()
 
 
 @cache
 def _known() -> list[tuple[str, type[Engine]]]:
-    return engines.load().items()
+    return sorted(engines.load().items(), key=lambda item: not item[1].declared)

@@ -28,7 +28,9 @@ async def keep_identified(
             if not translator.engine:
                 continue
         translator.unidentified.clear()
+        translator.asking = True
         identity = await identify(translator.engine, get)
+        translator.asking = False
         known = translator.identity
         if known is not None and identity in (known, Identity()):
             continue

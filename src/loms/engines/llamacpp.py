@@ -81,6 +81,7 @@ class LlamaCpp(Engine):
         "llm.engine.request.input_tokens": "llama.cpp has no histograms",
         "llm.engine.request.output_tokens": "llama.cpp has no histograms",
         "llm.engine.iteration.tokens": "llama.cpp has no histograms; iteration.duration's count counts its steps",
+        "llm.engine.iteration.requests": "llamacpp:n_busy_slots_per_decode is a mean since start",
         "llm.engine.requests.started": "llama.cpp does not count requests",
         "llm.engine.requests.finished": "llama.cpp does not count requests",
         "llm.engine.requests.preempted": "llama.cpp does not preempt",

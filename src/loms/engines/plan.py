@@ -30,8 +30,8 @@ class Meaning:
     """The engine's own families that nobody knows."""
 
 
-Sources = tuple[tuple[int, float], ...]
-"""Raw series id and factor."""
+Sources = tuple[tuple[tuple[int, ...], float], ...]
+"""Ids of raw series that are multiplied, and a factor."""
 
 
 class Plan:
@@ -72,9 +72,9 @@ class Plan:
         self.derived = tuple(Series.of(c.name, c.labels) for c in (*counters, *others))
         self.cumulative = len(counters)
         self.sources: tuple[tuple[Sources, ...], ...] = tuple(
-            tuple(tuple((int(raw_ids[p]), f) for p, f in terms) for terms in (c.terms, *c.copies)) for c in counters
+            tuple(_sources(c, terms, raw_ids) for terms in (c.terms, *c.copies)) for c in counters
         )
-        """Raw series id and factor of each term, for each telling of each cumulative series."""
+        """The raw series of each term, for each telling of each cumulative series."""
         self.told: Floats | None = None
         """The newest values of the cumulative series, those held back included."""
         self._look = look
@@ -115,13 +115,14 @@ class Plan:
 class Sums:
     """Many combinations of one vector, evaluated together: ``out[i] = Σ factor · values[position] + constant``.
 
-    Those of one term are a gather; only the others are added up, and only what is told several times is compared.
+    Those of one term are a gather; only the others are added up, only what is told several times is compared, and only
+    what has a scale is multiplied or divided by it (NaN where that is 0).
     """
 
     def __init__(self, combinations: Sequence[Combination]) -> None:
-        plain = [(i, c.terms) for i, c in enumerate(combinations) if not c.copies]
-        single = [(i, terms[0]) for i, terms in plain if len(terms) == 1]
-        several = [(i, terms) for i, terms in plain if len(terms) > 1]
+        plain = [(i, c) for i, c in enumerate(combinations) if not c.copies]
+        single = [(i, c.terms[0]) for i, c in plain if len(c.terms) == 1 and not c.constant]
+        several = [(i, c.terms) for i, c in plain if len(c.terms) > 1 or (c.terms and c.constant)]
         told = [(i, (c.terms, *c.copies)) for i, c in enumerate(combinations) if c.copies]
         self._constants = np.array([c.constant for c in combinations], dtype=np.float64)
         self._into = np.array([i for i, _ in single], dtype=np.intp)
@@ -133,15 +134,22 @@ class Sums:
         self._told_into = np.array([i for i, _ in told], dtype=np.intp)
         self._told = _Added([terms for _, copies in told for terms in copies])
         self._told_starts = _starts(len(copies) for _, copies in told)
+        self._multiplied, self._times = _scales(combinations, inverse=False)
+        self._divided, self._by = _scales(combinations, inverse=True)
 
     def __call__(self, values: Floats) -> Floats:
         out = self._constants.copy()
         picked = values[self._positions]
-        out[self._into] += picked if self._factors is None else picked * self._factors
+        out[self._into] = picked if self._factors is None else picked * self._factors
         if len(self._several_into):
             out[self._several_into] += self._several(values)
         if len(self._told_into):
             out[self._told_into] += np.fmax.reduceat(self._told(values), self._told_starts)
+        if len(self._multiplied):
+            out[self._multiplied] *= values[self._times]
+        if len(self._divided):
+            by = values[self._by]
+            out[self._divided] /= np.where(by == 0.0, np.nan, by)
         return out
 
 
@@ -156,6 +164,17 @@ class _Added:
 
     def __call__(self, values: Floats) -> Floats:
         return np.add.reduceat(values[self._positions] * self._factors, self._starts)
+
+
+def _sources(combination: Combination, terms: Terms, raw_ids: Ids) -> Sources:
+    scale = () if combination.scale is None else (int(raw_ids[combination.scale]),)
+    return tuple(((int(raw_ids[position]), *scale), factor) for position, factor in terms)
+
+
+def _scales(combinations: Sequence[Combination], *, inverse: bool) -> tuple[Ints, Ints]:
+    """Which combinations have a scale of this kind, and the positions of those."""
+    found = [(i, c.scale) for i, c in enumerate(combinations) if c.scale is not None and c.inverse == inverse]
+    return np.array([i for i, _ in found], dtype=np.int64), np.array([scale for _, scale in found], dtype=np.int64)
 
 
 def _starts(lengths: Iterable[int]) -> Ints:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
 
 from loms.core.model import Labels, Shape, labels_of
+from loms.engines.contract import Contract, contract_of, why_absent
 from loms.engines.draft import Draft, Terms
 from loms.engines.engine import Engine, Identity, Lookup, Row, engines
 from loms.engines.plan import Meaning
-from loms.engines.source import parse_source
+from loms.engines.source import families_of, parse_source
 
 SIMULATED = "loms_simulated_info"
 """A family that only LOMS's own simulated engine exposes."""
 
 STANDARD = {"model_name": "model", "gpu_uuid": "device_id", "UUID": "device_id", "inference_type": "runtime"}
 """Labels that mean the same whoever writes them."""
-AGREEABLE = frozenset({"model", "engine_index"})
+AGREEABLE = frozenset({"model", "engine_index", "engine_type"})
+_HOPS = ("engine", "frontend", "router")
+"""The first that an exposition tells of is what the target is."""
 
 
 def read(
@@ -34,6 +39,13 @@ def read(
     if identity is not None and identity.model:
         agreed["model"] = identity.model
     replicas = engine.replicas.union(*(other.replicas for _, other in carried))
+    version = identity.version if identity else ""
+    contract = contract_of(name)
+    oldest, newest = (
+        contract.span(version, frozenset(map(engine.spell, shape.types))) if contract else (version, version)
+    )
+    if identity is not None and oldest == newest:
+        identity = replace(identity, version=newest)
     draft = Draft(shape, _spelling(engine, carried), rename, replicas, base, agreed)
     for other_name, other in carried:
         draft.speak_for({"runtime": other_name})
@@ -43,14 +55,14 @@ def read(
     _apply_all(draft, engine, identity)
     whole = _whole(draft, engine, agreed, base)
     if identity is not None and not engine.device:
-        draft.add("llm.engine.info", labels_of({**dict(whole), "version": identity.version}), (), constant=1.0)
-    _account(draft, engine)
+        draft.add("llm.engine.info", labels_of({**dict(whole), "version": version}), (), constant=1.0)
+    _account(draft, engine, contract, newest)
     return Meaning(
         engine=name,
-        version=identity.version if identity else "",
+        version=version,
         model=agreed.get("model", ""),
         labels=whole,
-        combinations=tuple(draft.combinations.values()),
+        combinations=tuple(replace(c, early=c.metric in engine.early) for c in draft.combinations.values()),
         progress=_progress(draft, [engine, *(other for _, other in carried)]),
         unavailable=draft.unavailable,
         unmapped=_unmapped(draft, engine, shape),
@@ -76,7 +88,7 @@ def _apply(draft: Draft, row: Row) -> None:
             continue
         if chosen:
             # A former name beside its successor: known, and not added to it.
-            draft.used.update(term.family for term in terms)
+            draft.used.update(families_of(source))
             continue
         chosen = True
         draft.add_family(
@@ -126,13 +138,24 @@ def _whole(draft: Draft, engine: type[Engine], agreed: Mapping[str, str], base: 
     if engine.device:
         return labels_of(base)
     hops = {hop for c in draft.combinations.values() if (hop := dict(c.labels).get("hop"))}
-    return labels_of({"model": agreed.get("model", ""), "hop": hops.pop() if len(hops) == 1 else "engine", **base})
+    hop = next((hop for hop in _HOPS if hop in hops), "engine")
+    return labels_of({"model": agreed.get("model", ""), "hop": hop, **base})
 
 
-def _account(draft: Draft, engine: type[Engine]) -> None:
-    """Say of each metric of the table that is not there why it is not."""
-    for row in engine.table:
-        draft.lacks(row.canonical, row.absent or f"this exposition has no {' or '.join(row.sources)}")
+def _account(draft: Draft, engine: type[Engine], contract: Contract | None, version: str) -> None:
+    """Say of each metric of the table that is not there why it is not.
+
+    The contract's words where the version decides, else the table's own, else the contract's.
+    """
+    for canonical in dict.fromkeys(row.canonical for row in engine.table):
+        rows = [row for row in engine.table if row.canonical == canonical]
+        sources = [source for row in rows for source in row.sources]
+        told = next((row.absent for row in rows if row.absent), "")
+        if contract is not None:
+            absence = why_absent(contract, (f for s in sources for f in families_of(s)), version)
+            decided = absence.kind == "version" and contract.neighbours(version) is not None
+            told = absence.text if decided or not told else told
+        draft.lacks(canonical, told or f"this exposition has no {' or '.join(sources)}")
     for metric, reason in engine.never.items():
         draft.lacks(metric, reason)
 
@@ -151,7 +174,8 @@ def _progress(draft: Draft, speaking: Sequence[type[Engine]]) -> tuple[tuple[str
 
 def _unmapped(draft: Draft, engine: type[Engine], shape: Shape) -> tuple[str, ...]:
     """The engine's own families that neither the table nor the list of those left aside knows."""
-    known = {family.removesuffix("_sum") for family in draft.used} | draft.used | set(engine.aside)
+    told = {family for row in engine.table for source in row.sources for family in families_of(source)} | draft.used
+    known = told | {family.removesuffix("_sum").removesuffix("_count") for family in told} | set(engine.aside)
     families = {engine.spell(family) for family in shape.types}
     return tuple(
         sorted(
@@ -161,5 +185,6 @@ def _unmapped(draft: Draft, engine: type[Engine], shape: Shape) -> tuple[str, ..
             and not family.endswith("_created")
             and family not in known
             and f"{family}_total" not in known
+            and not any(fnmatchcase(family, pattern) for pattern in engine.aside)
         )
     )

@@ -3,10 +3,12 @@
     vllm:kv_cache_usage_perc
     sglang:cached_tokens_total{cache_source!="total"}
     acme_queue_ms * 0.001
-    trtllm_kv_cache_reused_blocks_total + trtllm_kv_cache_missed_blocks_total
+    acme_computed_total + acme_cached_total
+    trtllm_kv_cache_max_blocks * trtllm_kv_cache_tokens_per_block
 
 A family as the text format 0.0.4 spells it, PromQL's label matchers, a factor that brings its unit to the canonical
-one; several joined by ``+`` are added where their labels are equal.
+one; several joined by ``+`` are added where their labels are equal. One of the factors may be another family: a series
+is then multiplied (or, with ``/``, divided) by the sample of that family whose labels do not differ from its own.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from typing import Literal
 
 Op = Literal["=", "!=", "=~", "!~"]
 
-_TERM = re.compile(
+_FAMILY = re.compile(
     r"""\s*(?P<family>[a-zA-Z_:][\w:]*)\s*
-    (?:\{(?P<matchers>(?:[^"{}]|"(?:\\.|[^"\\])*")*)\}\s*)?
-    (?:\*\s*(?P<factor>[\d.]+(?:[eE][+-]?\d+)?)\s*)?""",
+    (?:\{(?P<matchers>(?:[^"{}]|"(?:\\.|[^"\\])*")*)\}\s*)?""",
     re.VERBOSE,
 )
+_BY = re.compile(r"(?P<op>[*/])\s*(?P<factor>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)?\s*")
 _MATCHER = re.compile(r'\s*(?P<label>[a-zA-Z_]\w*)\s*(?P<op>=~|!~|!=|=)\s*"(?P<value>(?:\\.|[^"\\])*)"\s*(?:,|$)')
 
 
@@ -50,6 +52,10 @@ class Term:
     family: str
     matchers: tuple[Matcher, ...] = ()
     factor: float = 1.0
+    scale: Term | None = None
+    """Another family by whose sample each series is multiplied."""
+    inverse: bool = False
+    """It is divided by that sample."""
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         return all(matcher.matches(labels) for matcher in self.matchers)
@@ -61,16 +67,16 @@ def parse_source(text: str) -> tuple[Term, ...]:
 
     Raises `ValueError` that says where it is wrong.
 
-    >>> parse_source('a_ms{kind="x"} * 0.001')
-    (Term(family='a_ms', matchers=(Matcher(label='kind', op='=', value='x'),), factor=0.001),)
+    >>> [term] = parse_source('a_ms{kind="x"} * 0.001')
+    >>> term.family, term.matchers, term.factor
+    ('a_ms', (Matcher(label='kind', op='=', value='x'),), 0.001)
     """
     terms, at = [], 0
     while True:
-        match = _TERM.match(text, at)
-        if match is None:
-            raise ValueError(f"{text!r}: a metric's name is expected at {text[at:]!r}")
-        terms.append(_term(match))
-        at = match.end()
+        term, at = _term(text, at)
+        terms.append(term)
+        if (term.scale, term.inverse) != (terms[0].scale, terms[0].inverse):
+            raise ValueError(f"{text!r}: what is added must be multiplied by one and the same family")
         if at == len(text):
             return tuple(terms)
         if text[at] != "+":
@@ -80,10 +86,37 @@ def parse_source(text: str) -> tuple[Term, ...]:
 
 def families_of(text: str) -> tuple[str, ...]:
     """The families of a source."""
-    return tuple(term.family for term in parse_source(text))
+    found = (family for term in parse_source(text) for family in (term, term.scale) if family is not None)
+    return tuple(dict.fromkeys(term.family for term in found))
 
 
-def _term(match: re.Match[str]) -> Term:
+def _term(text: str, at: int) -> tuple[Term, int]:
+    """The term that begins here, and where it ends."""
+    family, matchers, at = _family(text, at)
+    factor, scale, inverse = 1.0, None, False
+    while by := _BY.match(text, at):
+        at = by.end()
+        if by["factor"]:
+            number = float(by["factor"])
+            if not number:
+                raise ValueError(f"{text!r}: a factor must not be 0")
+            factor = factor / number if by["op"] == "/" else factor * number
+        elif scale is None:
+            name, which, at = _family(text, at)
+            scale, inverse = Term(name, which), by["op"] == "/"
+        else:
+            raise ValueError(f"{text!r}: one family only can multiply another")
+    return Term(family, matchers, factor, scale, inverse), at
+
+
+def _family(text: str, at: int) -> tuple[str, tuple[Matcher, ...], int]:
+    match = _FAMILY.match(text, at)
+    if match is None:
+        raise ValueError(f"{text!r}: a metric's name is expected at {text[at:]!r}")
+    return match["family"], _matchers(match), match.end()
+
+
+def _matchers(match: re.Match[str]) -> tuple[Matcher, ...]:
     matchers, text, at = [], match["matchers"] or "", 0
     while text[at:].strip():
         found = _MATCHER.match(text, at)
@@ -98,5 +131,4 @@ def _term(match: re.Match[str]) -> Term:
                 raise ValueError(f"{match[0]!r}: {value!r} is not a regular expression: {error}") from None
         matchers.append(Matcher(found["label"], op, value))
         at = found.end()
-    factor = float(match["factor"] or 1.0)
-    return Term(match["family"], tuple(matchers), factor)
+    return tuple(matchers)

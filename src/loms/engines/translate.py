@@ -57,6 +57,8 @@ class Translator:
         """None until somebody has asked the engine."""
         self.unidentified = asyncio.Event()
         """Set when somebody should ask the engine who it is (`loms.engines.identity`)."""
+        self.asking = False
+        """Somebody does."""
         self._shape: Shape | None = None
         self._raw_ids: Ids | None = None
         self._families: frozenset[str] = frozenset()
@@ -102,6 +104,11 @@ class Translator:
         if identity != self.identity:
             self.identity = identity
             self._shape = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known who the engine is, as far as it says so."""
+        return self.identity is not None and not self.asking and not self.unidentified.is_set()
 
     @property
     def newest(self) -> Plan | None:
@@ -231,7 +238,7 @@ class Translator:
         if not self._restoring or self._plan is None or not self._plan.cumulative:
             return ()
         counters = self._plan.derived[: self._plan.cumulative]
-        raw = (source for _, tellings in self._counters() for sources in tellings for source, _ in sources)
+        raw = (i for _, tellings in self._counters() for sources in tellings for ids, _ in sources for i in ids)
         return tuple(dict.fromkeys((*(s.id for s in counters), *raw, *self._watch.ids)))
 
     def behind(self, last: Samples) -> Mapping[int, tuple[int, ...]]:
@@ -242,9 +249,9 @@ class Translator:
         wanted: dict[int, set[int]] = {}
         for series, tellings in self._counters():
             at_ms = last[series.id][0] if series.id in last else 0
-            sources = [source for telling in tellings for source in telling]
-            if any(source in last and last[source][0] > at_ms > 0 for source, _ in sources):
-                wanted.setdefault(at_ms, set(self._watch.ids)).update(source for source, _ in sources)
+            raw = [i for sources in tellings for ids, _ in sources for i in ids]
+            if any(i in last and last[i][0] > at_ms > 0 for i in raw):
+                wanted.setdefault(at_ms, set(self._watch.ids)).update(raw)
         return {at_ms: tuple(ids) for at_ms, ids in wanted.items()}
 
     def restore(self, last: Samples, earlier: Mapping[int, Samples] | None = None) -> None:
@@ -309,9 +316,14 @@ def _openai(meaning: Meaning) -> bool:
 
 def _total_of_time(at_ms: int, sources: Sources, *samples: Samples) -> float | None:
     """The sum over the raw samples of one and the same time; None where one is missing."""
-    values = [_of_time(at_ms, source, *samples) for source, _ in sources]
-    known = [value * factor for value, (_, factor) in zip(values, sources, strict=True) if value is not None]
-    return sum(known) if len(known) == len(sources) else None
+    total = 0.0
+    for ids, factor in sources:
+        values = [_of_time(at_ms, source, *samples) for source in ids]
+        known = [value for value in values if value is not None]
+        if len(known) < len(ids):
+            return None
+        total += math.prod(known) * factor
+    return total
 
 
 def _of_time(at_ms: int, source: int, *samples: Samples) -> float | None:

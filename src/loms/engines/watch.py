@@ -29,6 +29,7 @@ class Watch:
         self._counters = _Picked((), ())
         self._occupied = _Picked((), ())
         self._start = -1
+        self._positions = np.empty(0, dtype=np.intp)
         self._seen = np.empty(0)
 
     def turn_to(self, shape: Shape, raw_ids: Ids, combinations: Sequence[Combination]) -> None:
@@ -38,12 +39,13 @@ class Watch:
         self._occupied = _Picked([c for c in combinations if c.metric in _OCCUPIED], _OCCUPIED)
         self._start = next((i for i, name in enumerate(shape.names) if name == START_TIME), -1)
         positions = [*self._counters.positions.tolist(), *([self._start] if self._start >= 0 else [])]
+        self._positions = np.array(positions, dtype=np.intp)
         self.ids = tuple(int(raw_ids[position]) for position in positions)
         self._seen = np.array([before.get(i, np.nan) for i in self.ids])
 
     def restarted(self, values: Floats) -> bool:
         """Whether a counter is lower than at the last call, or the process has another start time."""
-        now = self._now(values)
+        now = values[self._positions]
         restarted = self._is_restart(self._seen, now)
         self._seen = now
         return restarted
@@ -60,15 +62,11 @@ class Watch:
         """Whether anything runs or waits."""
         return any(total > 0 for total in self._occupied.totals(values).values())
 
-    def _now(self, values: Floats) -> Floats:
-        counters = values[self._counters.positions]
-        return counters if self._start < 0 else np.append(counters, values[self._start])
-
     def _is_restart(self, before: Floats, now: Floats) -> bool:
-        counters = len(self._counters.positions)
         # Comparisons with NaN (not known before) are false.
-        fell = bool((now[:counters] < before[:counters]).any())
-        return fell or bool((np.abs(now[counters:] - before[counters:]) > 0).any())
+        if (now < before).any():  # a start time that went back is a restart, too
+            return True
+        return bool(self._start >= 0 and now[-1] > before[-1])
 
     def _last(self) -> dict[int, float]:
         return dict(zip(self.ids, self._seen.tolist(), strict=True))
@@ -115,5 +113,8 @@ def _progress(combinations: Sequence[Combination]) -> list[Combination]:
     return [
         c
         for c in combinations
-        if c.metric in PROGRESS and not c.name.endswith(("_bucket", "_sum")) and ("outcome", "rejected") not in c.labels
+        if c.metric in PROGRESS
+        and not c.name.endswith(("_bucket", "_sum"))
+        and ("outcome", "rejected") not in c.labels
+        and not c.early
     ]

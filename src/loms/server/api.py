@@ -11,9 +11,11 @@ from fastapi import APIRouter, HTTPException, Query
 
 from loms import __version__
 from loms.core import selfmetrics
+from loms.core.config import format_duration
 from loms.core.log import redact
 from loms.core.model import Alert, EngineStatus, Finding, Incident
 from loms.server.runtime import Server
+from loms.store.cardinality import SHORTEST_SECONDS, By, cardinality
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,15 @@ def router(server: Server, collected: Collected) -> APIRouter:
                 )
         return {"rules": rows}
 
+    @api.get("/series/top")
+    def series_top(
+        by: By = "metric",
+        limit: int = Query(20, ge=1, le=10_000),
+        since: float = Query(SHORTEST_SECONDS, le=1e9),
+    ) -> dict[str, Any]:
+        """The metrics and targets with the most series, or the labels with the most values; ``since`` in seconds."""
+        return _largest(server, by, limit, since)
+
     @api.get("/status")
     def status() -> dict[str, Any]:
         """Version, uptime, how much is stored and what was dropped."""
@@ -105,6 +116,15 @@ def router(server: Server, collected: Collected) -> APIRouter:
         }
 
     return api
+
+
+def _largest(server: Server, by: By, limit: int, since: float) -> dict[str, Any]:
+    if not since >= SHORTEST_SECONDS:
+        least = format_duration(SHORTEST_SECONDS)
+        raise HTTPException(400, f"since: at least {least}, for when a series was seen is noted once a day only")
+    report = asdict(cardinality(server.database, server.clock.now_ms(), by, limit=limit, since_seconds=since))
+    rows = [{key: value for key, value in row.items() if value is not None} for row in report["rows"]]
+    return report | {"rows": rows}
 
 
 def incident_json(incident: Incident) -> dict[str, Any]:
@@ -151,6 +171,10 @@ def _engine_json(row: EngineStatus, finding: Finding | None, since_ms: int | Non
         "state_reason": finding.summary if finding else "not evaluated yet",
         "since_ms": since_ms,
         "last_progress_ms": None if progress is None else round(progress * 1000),
+        "contract": [
+            {"kind": odd.kind, "severity": odd.severity, "family": dict(odd.labels)["family"], "text": odd.summary}
+            for odd in row.contract
+        ],
     }
 
 

@@ -281,6 +281,7 @@ def engine(instance: str, zone: str) -> dict[str, Any]:
         "since_ms": None,
         "last_progress_ms": None,
         "unavailable": {},
+        "contract": [],
     }
 
 

@@ -159,6 +159,16 @@ def test_what_the_engine_lacks_is_named_with_the_reason(page: Any, api: Any) -> 
     assert not any("time_to_first_token" in q["query"] for q in api.queries)
 
 
+def test_what_is_not_as_the_release_promises_is_told(page: Any, api: Any) -> None:
+    text = "vLLM 0.32.0 should expose vllm:num_requests_running, and this target does not"
+    odd = {"kind": "contract_missing", "severity": "warning", "family": "vllm:num_requests_running", "text": text}
+    open_charts(page, FAST)
+    assert not page.all("section[aria-labelledby=contract-title]")
+    api.engines[0]["contract"] = [odd]
+    page.until(lambda: page.all("section[aria-labelledby=contract-title]"))
+    assert f"missing · vllm:num_requests_running\n{text}" in page.text("section[aria-labelledby=contract-title]")
+
+
 def test_details_of_the_target(page: Any) -> None:
     open_charts(page, FAST)
     text = page.text("section[aria-labelledby=details-title]")

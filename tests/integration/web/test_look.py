@@ -69,6 +69,8 @@ def test_no_sideways_scrolling_on_a_phone(page: Any, api: Any, route: str) -> No
     for engine in api.engines:
         engine |= {"model": HOSTILE, "zone": "a-zone-with-a-long-name-" * 3}
     api.engines[0]["unavailable"] = dict.fromkeys(EVERYTHING, "it does not say, for a reason that takes some words")
+    odd = {"kind": "contract_unknown", "severity": "info", "family": "vllm:" + "a_long_name_" * 6, "text": "no " * 40}
+    api.engines[0]["contract"] = [odd]
     api.incidents[0]["title"] += " and-a-word-that-is-too-long-for-any-phone-to-show" * 2
     page.open(route, width=390, height=844)
     settled(page)

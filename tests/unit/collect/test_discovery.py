@@ -133,10 +133,11 @@ class TestFiles:
 
 
 class Machine:
-    """A host whose ports answer with the given texts; what is not listed refuses."""
+    """A host whose ports answer with the given texts at one path; what is not listed refuses."""
 
-    def __init__(self, ports: dict[int, str]) -> None:
+    def __init__(self, ports: dict[int, str], path: str = "/metrics") -> None:
         self.ports = ports
+        self.path = path
         self.asked: list[int] = []
 
     async def fetch(self, target: Target, timeout_seconds: float, /) -> Response:
@@ -144,13 +145,15 @@ class Machine:
         self.asked.append(port)
         if port not in self.ports:
             raise TargetError("connection refused", reason="refused")
+        if target.address.path != self.path:
+            raise TargetError("the answer is HTTP 404", reason="http")
         return Response(200, "text/plain", self.ports[port].encode())
 
 
 class TestPorts:
     vllm = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 0\n"
 
-    def discovery(self, machine: Machine, clock: ManualClock) -> PortDiscovery:
+    def discovery(self, machine: Machine, clock: ManualClock, paths: Sequence[str] = ("/metrics",)) -> PortDiscovery:
         return PortDiscovery(
             host="127.0.0.1",
             ports=(8000, 8080, 30000),
@@ -159,6 +162,7 @@ class TestPorts:
             make_reader=lambda _: ExpositionReader(),
             recognise=lambda families: "vllm" if "vllm:num_requests_running" in families else None,
             clock=clock,
+            paths=paths,
             forget_after_seconds=100.0,
         )
 
@@ -176,6 +180,17 @@ class TestPorts:
         machine.asked.clear()
         asyncio.run(discovery.refresh(never))
         assert machine.asked == [8080, 30000]
+
+    def test_another_path_is_tried_where_somebody_answers(self) -> None:
+        machine = Machine({8000: self.vllm, 8080: "go_goroutines 7\n"}, "/prometheus/metrics")
+        discovery = self.discovery(machine, ManualClock(1), ("/metrics", "/prometheus/metrics", "/api/ps"))
+        (target,) = asyncio.run(discovery.refresh(never))
+        assert (target.instance, target.url) == ("127.0.0.1:8000", "http://127.0.0.1:8000/prometheus/metrics")
+        # The silent port is asked once, the stranger at each path, the engine until it was found.
+        assert sorted(machine.asked) == [8000, 8000, 8080, 8080, 8080, 30000]
+        machine.asked.clear()
+        asyncio.run(discovery.refresh(never))
+        assert sorted(machine.asked) == [8080, 8080, 8080, 30000]
 
     def test_a_silent_engine_stays_until_it_has_been_gone_long_enough(self) -> None:
         clock = ManualClock(1_000_000)

@@ -496,3 +496,18 @@ def test_a_store_that_does_not_answer_costs_only_the_memory() -> None:
     bench = Bench(tokens=5, restoring=True, recall=recall)
     bench.pass_seconds(3)
     assert bench.canonical[INPUT] == 10
+
+
+def test_the_counters_of_an_engine_that_cannot_be_asked_wait_no_longer_than_others() -> None:
+    async def recall(ids: Sequence[int], until_ms: int | None = None) -> Mapping[int, tuple[int, float]]:
+        return {}
+
+    def triton(bench: Bench) -> str:
+        family = "nv_inference_queue_duration_us"
+        return f'# TYPE {family} counter\n{family}{{model="m",version="1"}} 2000000\n'
+
+    bench = Bench(restoring=True, recall=recall, engine_text=triton)
+    bench.pass_seconds(20)
+    assert bench.canonical["llm_engine_request_queue_duration_seconds_sum"] == 2
+    assert bench.asked == []
+    assert not any(name.startswith("loms_probe_") for name in (series.name for series in bench.names.values()))

@@ -412,3 +412,26 @@ class TestLoop:
         asyncio.run(run())
         assert len(bench.batches) == 5
         assert bench.fetcher.most_at_once == 1
+
+
+def test_a_good_scrape_says_what_is_wrong_with_it_all_the_same() -> None:
+    clock = ManualClock(1_000_000)
+    remarks = iter(["", "7 series are too many", "7 series are too many"])
+    scraper = Scraper(
+        TARGET,
+        fetcher=FakeFetcher(clock, ["a 1\n", "a 1\n", "a 1\na 2\n"]),
+        reader=ExpositionReader(),
+        translator=FakeTranslator(),
+        sink=lambda _: None,
+        clock=clock,
+        remark=lambda: next(remarks),
+    )
+    expected = (
+        "",
+        "http://h:8000/metrics: 7 series are too many",
+        "http://h:8000/metrics: 1 samples repeat a series; the first of each counts; 7 series are too many",
+    )
+    for message in expected:
+        asyncio.run(scraper.scrape_now())
+        status = scraper.status()
+        assert (status.up, status.last_error) == (True, message)

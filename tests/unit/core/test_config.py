@@ -45,6 +45,20 @@ def write(tmp_path: Path, text: str) -> Path:
         ("a: &x [*x]\n", "{file}: an alias refers to itself"),
         ("log_level: loud\n", "{file}:1: log_level: input should be 'debug', 'info', 'warning' or 'error'"),
         ("alerting:\n  webhooks:\n  - url: ftp://x\n", "{file}:3: alerting.webhooks[0].url: string should match"),
+        ("labels:\n  refuse: [le]\n", "{file}:1: labels: 'le' cannot be refused or folded"),
+        ("labels: {refuse: [a], fold: {a: {}}}\n", "{file}:1: labels: 'a' is both refused and folded"),
+        (
+            "labels:\n  fold:\n    top: {topp: 3}\n",
+            "{file}:3: unknown key 'labels.fold.top.topp'; did you mean 'top'?",
+        ),
+        (
+            "labels:\n  fold:\n    tenant: {top: 0}\n",
+            "{file}:3: labels.fold.tenant.top: input should be greater than 0",
+        ),
+        (
+            "labels: {required: [env]}\nscrape:\n  jobs:\n  - name: a\n    targets: ['h:1']\n    labels: {env: ''}\n",
+            "{file}:4: job 'a' has no label 'env', which labels.required asks for",
+        ),
     ],
 )
 def test_a_mistake_names_file_line_and_key(tmp_path: Path, text: str, message: str) -> None:
@@ -53,6 +67,15 @@ def test_a_mistake_names_file_line_and_key(tmp_path: Path, text: str, message: s
         config.load(path, {})
     assert caught.value.message.startswith(message.replace("{file}", str(path)))
     assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "job",
+    ["{name: a, targets: ['h:1'], labels: {env: x}}", "{name: a, file_sd: ['x.json']}"],
+)
+def test_required_labels_may_come_from_the_job_or_from_its_files(tmp_path: Path, job: str) -> None:
+    text = f"labels: {{required: [env, job, instance, deployment_zone]}}\nscrape: {{jobs: [{job}]}}\n"
+    assert config.load(write(tmp_path, text), {}).labels.required == ("env", "job", "instance", "deployment_zone")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

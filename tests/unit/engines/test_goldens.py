@@ -19,6 +19,24 @@ CASES = [
     ("llamacpp-11434.0.0", "loaded", Identity("b0-unknown", "smollm2-135m")),
     ("llamacpp-11434.0.0", "queued", Identity("b0-unknown", "smollm2-135m")),
     ("xllamacpp-2026.10.11549", "loaded", Identity("b0-unknown", "smollm2-135m")),
+    ("sglang-0.5.23", "loaded", Identity("0.5.23", "smollm2-135m")),
+    ("sglang-0.5.23", "queued", Identity("0.5.23", "smollm2-135m")),
+    ("sglang-0.5.23", "retracted", Identity("0.5.23", "smollm2-135m")),
+    # Never recorded; written by hand (`test_releases` has the right values).
+    ("written", "tgi-3.3.7", Identity("3.3.7", "meta-llama/Llama-3.1-8B-Instruct")),
+    ("written", "tensorrt-llm-1.3.0", Identity("1.3.0")),
+    ("triton-2.51.0", "idle", Identity("2.51.0")),
+    ("triton-2.51.0", "queued", Identity("2.51.0")),
+    ("triton-2.51.0", "loaded", Identity("2.51.0")),
+    ("triton-2.51.0", "streaming", Identity("2.51.0")),
+    ("written", "triton-2.64.0-vllm", Identity("2.64.0")),
+    ("written", "triton-2.64.0-tensorrtllm", Identity("2.64.0")),
+    ("written", "dynamo-0.9.1-frontend", Identity()),
+    ("written", "dynamo-1.6.1-frontend", Identity()),
+    ("written", "dynamo-1.6.1-worker", Identity()),
+    ("written", "dcgm-4.5.3", Identity()),
+    ("ollama", "ps", Identity("0.15.2")),
+    ("ollama", "responses", Identity()),
 ]
 
 

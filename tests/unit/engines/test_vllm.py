@@ -178,3 +178,49 @@ def test_recognition() -> None:
     assert recognise(frozenset({"ray_vllm_num_requests_running"})) == "vllm"
     assert recognise(frozenset({"llamacpp:requests_deferred"})) == "llama.cpp"
     assert recognise(frozenset({"python_info", "my_vllm:thing", "process_open_fds"})) is None
+
+
+def test_core_v0_lets_requests_wait_in_host_memory(scraped) -> None:
+    target = scraped(Identity("0.8.5"))
+    target.scrape(
+        family("vllm:num_requests_waiting", "gauge", 'vllm:num_requests_waiting{model_name="m"} 2')
+        + family("vllm:num_requests_swapped", "gauge", 'vllm:num_requests_swapped{model_name="m"} 1')
+        + family("vllm:cpu_prefix_cache_hit_rate", "gauge", 'vllm:cpu_prefix_cache_hit_rate{model_name="m"} -1')
+    )
+    waiting = {
+        dict(ls).get("reason", ""): v for (n, ls), v in target.values.items() if n == "llm_engine_requests_waiting"
+    }
+    assert waiting == {"": 2, "swapped": 1}
+    assert target.plan.unmapped == ()
+
+
+def test_offloaded_bytes_are_taken_once_whether_by_direction_or_together(scraped) -> None:
+    """0.16 had one family with a label; from 0.24 on there are two, and the old one beside them for a while."""
+    name = "vllm:kv_offload_total_bytes_total"
+    former = family(
+        name,
+        "counter",
+        f'{name}{{engine="0",model_name="m",transfer_type="CPU_to_GPU"}} 70',
+        f'{name}{{engine="0",model_name="m",transfer_type="GPU_to_CPU"}} 30',
+    )
+    later = family("vllm:kv_offload_load_bytes_total", "counter", f"vllm:kv_offload_load_bytes_total{L} 71") + family(
+        "vllm:kv_offload_store_bytes_total", "counter", f"vllm:kv_offload_store_bytes_total{L} 31"
+    )
+    for text, loaded, stored in ((former, 70, 30), (former + later, 71, 31), (later, 71, 31)):
+        target = scraped()
+        target.scrape(text)
+        assert target.value("llm_engine_kv_transfer_io_bytes_total", direction="load") == loaded
+        assert target.value("llm_engine_kv_transfer_io_bytes_total", direction="store") == stored
+        assert target.plan.unmapped == ()
+
+
+def test_families_left_aside_may_be_named_by_their_beginning(scraped) -> None:
+    target = scraped()
+    _, plan = target.read(
+        family("vllm:kv_block_lifetime_seconds", "gauge", f"vllm:kv_block_lifetime_seconds{L} 1")
+        + family(
+            "vllm:kv_offload_tiering_read_bytes_total", "counter", f"vllm:kv_offload_tiering_read_bytes_total{L} 1"
+        )
+        + family("vllm:kv_blocks_of_a_later_release", "gauge", f"vllm:kv_blocks_of_a_later_release{L} 1")
+    )
+    assert plan.unmapped == ("vllm:kv_blocks_of_a_later_release",)

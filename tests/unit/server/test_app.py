@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 from loms.core import config
 from loms.core.clock import ManualClock
+from loms.core.model import SampleBatch, Series, labels_of
 from loms.server.api import Collected
 from loms.server.app import build
 from loms.server.runtime import READY_SECONDS, Server
@@ -67,11 +69,30 @@ def test_ready_means_that_rules_are_evaluated_now(make: Make) -> None:
         ("/api/incidents?limit=0", 400, "bad_data"),
         ("/api/incidents?state=odd", 400, "bad_data"),
         ("/api/nothing", 404, "not_found"),
+        ("/api/series/top?by=odd", 400, "bad_data"),
+        ("/api/series/top?since=3600", 400, "bad_data"),
+        ("/api/series/top?since=inf", 400, "bad_data"),
+        ("/api/series/top?since=nan", 400, "bad_data"),
     ],
 )
 def test_errors_have_one_form(make: Make, path: str, status: int, kind: str) -> None:
     answer = make().get(path)
     assert (answer.status_code, answer.json()["errorType"]) == (status, kind)
+
+
+def test_the_largest_metrics_labels_and_targets(make: Make) -> None:
+    client = make()
+    writer = client.app.state.server.writer  # type: ignore[attr-defined]
+    one = Series.of("up", labels_of({"job": "j", "instance": "h:1"}))
+    writer(SampleBatch(np.array([one.id], np.uint64), np.array([1_800_000_000_000]), np.ones(1), (one,)))
+    assert writer.flush()
+    total = {"since_seconds": 87_000.0, "series": 1, "stored": 1, "groups": 1}
+    assert client.get("/api/series/top").json() == {
+        "by": "metric", **total, "rows": [{"name": "up", "series": 1, "share": 1.0}],
+    }  # fmt: skip
+    assert client.get("/api/series/top?by=target").json()["rows"] == [
+        {"name": "h:1", "series": 1, "share": 1.0, "job": "j", "added": 0}
+    ]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8090", "localhost:8090", "[::1]:8090"])

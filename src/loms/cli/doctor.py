@@ -1,0 +1,179 @@
+"""``loms doctor``: what a target gives, what it does not and why; and what of one's rules and dashboards is dead."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+
+from loms.cli.client import JsonOption, shown
+from loms.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from loms.agent.examine import Examination
+    from loms.lint.problem import Problem, Report
+
+_STATUS = {
+    "available": ("●", "green"),
+    "derived": ("●", "green"),
+    "partial": ("◐", "yellow"),
+    "absent": ("○", "dim"),
+}
+_STYLE = {"error": "bold red", "critical": "bold red", "warning": "yellow", "info": "cyan", "none": "dim"}
+_WRONG = ("contract_missing", "contract_changed_type")
+"""What makes an exit code: the release promises it. What is merely unknown or set otherwise does not."""
+
+
+def doctor(
+    target: Annotated[str, typer.Argument(help="host:port, a URL, or a file with a saved exposition.")],
+    rules: Annotated[list[str] | None, typer.Option(help="Prometheus rules (file, folder, glob; repeatable).")] = None,
+    grafana: Annotated[list[str] | None, typer.Option(help="Grafana dashboards in JSON (likewise).")] = None,
+    keda: Annotated[list[str] | None, typer.Option(help="KEDA ScaledObjects and ScaledJobs (likewise).")] = None,
+    hpa: Annotated[
+        list[str] | None, typer.Option(help="HorizontalPodAutoscalers and prometheus-adapter rules (likewise).")
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="A label that your Prometheus adds to every series (repeatable).")
+    ] = None,
+    patch: Annotated[Path | None, typer.Option(help="Write the rewrites as a patch; apply with: patch -p1.")] = None,
+    version: Annotated[str, typer.Option(help="The engine's version, where it does not say it.")] = "",
+    engine: Annotated[list[str] | None, typer.Option(help="File of an engine of your own (repeatable).")] = None,
+    token: Annotated[str, typer.Option(envvar="LOMS_TARGET_TOKEN", help="Bearer token of the target.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Say which signals a target gives, which not and why; and what in rules, dashboards and scalers does not fit it.
+
+    Exit code 0: all is well; 1: a promised metric is missing, or a file uses something that does not work; 2: an
+    argument or one of your files cannot be read; 3: the target cannot.
+    """
+    from loms.agent.examine import examine
+    from loms.engines.contract import contract_names, contract_of
+    from loms.engines.custom import declare
+    from loms.lint.check import check
+    from loms.lint.files import Sources
+    from loms.lint.patch import patch as diff
+
+    declare(engine or [])
+    found = asyncio.run(examine(target, version=version, token=token))
+    sources = Sources(rules or (), grafana or (), keda or (), hpa or ())
+    report: Report | None = None
+    rewrites = ""
+    if rules or grafana or keda or hpa:
+        others = [contract for name in contract_names() if (contract := contract_of(name)) is not None]
+        report = check(sources, found.observed, found.contract, others=others, extra_labels=label or ())
+        rewrites = diff(report.problems)
+    if patch is not None:
+        _write(patch, rewrites)
+    if as_json:
+        print(json.dumps(as_data(found, report, rewrites), indent=2))
+    else:
+        console = Console(highlight=False)
+        _print_target(console, found)
+        if report is not None:
+            _print_report(console, report, rewrites, patch)
+    wrong = any(finding.kind in _WRONG for finding in found.findings)
+    if wrong or (report is not None and report.count("error")):
+        raise typer.Exit(1)
+
+
+def as_data(found: Examination, report: Report | None, rewrites: str) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    return {
+        "target": found.source,
+        "engine": found.engine,
+        "version": found.version,
+        "releases": list(found.releases),
+        "model": found.model,
+        "signals": [asdict(signal) for signal in found.signals],
+        "contract": [
+            {"kind": odd.kind, "severity": odd.severity, "family": dict(odd.labels)["family"], "text": odd.summary}
+            for odd in found.findings
+        ],
+        "unmapped": list(found.meaning.unmapped),
+        "lint": {**report.as_json(), "patch": rewrites} if report is not None else None,
+    }
+
+
+def _print_target(console: Console, found: Examination) -> None:
+    title = found.contract.title if found.contract else found.engine
+    version = _version(found.version, found.releases)
+    model = f", model {shown(found.model)}" if found.model else ""
+    console.print(f"[bold]{shown(title)} {shown(version)}[/] at {shown(found.source)}{model}\n")
+    counts = Counter[str](signal.status for signal in found.signals)
+    console.print(", ".join(f"{counts[status]} {status}" for status in _STATUS if counts[status]) + "\n")
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("signal", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("from, or why not", overflow="fold")
+    for signal in found.signals:
+        sign, style = _STATUS[signal.status]
+        table.add_row(f"[{style}]{sign}[/] {signal.canonical}", f"[{style}]{signal.status}[/]", _why(signal))
+    console.print(table)
+    if found.findings:
+        console.print(f"\n[bold]Against the contract of {shown(title)} {shown(version)}[/]")
+        for odd in found.findings:
+            console.print(f"  [{_STYLE[odd.severity]}]{odd.kind.removeprefix('contract_')}[/]  {shown(odd.summary)}")
+    elif found.contract:
+        console.print(f"\n[green]✓[/] It exposes what {shown(title)} {shown(version)} should.")
+    if found.meaning.unmapped:
+        console.print(f"\n[dim]without a canonical name: {shown(', '.join(found.meaning.unmapped))}[/]")
+
+
+def _why(signal: Any) -> str:
+    parts = []
+    if signal.sources:
+        parts.append(f"[dim]{shown(' + '.join(signal.sources))}[/]")
+    if signal.reason:
+        parts.append(shown(signal.reason))
+    if signal.flag and signal.flag not in signal.reason:
+        parts.append(f"set [bold]{shown(signal.flag)}[/]")
+    if signal.instead:
+        parts.append(f"[cyan]instead:[/] {shown(signal.instead)}")
+    return "; ".join(parts)
+
+
+def _print_report(console: Console, report: Report, rewrites: str, patch: Path | None) -> None:
+    errors, warnings = report.count("error"), report.count("warning")
+    looked = f"{report.expressions} expressions in {len(report.files)} files"
+    console.print(f"\n[bold]{looked}[/]: {errors} errors, {warnings} warnings")
+    for problem in report.problems:
+        _print_problem(console, problem)
+    if not report.problems:
+        console.print("[green]✓[/] Everything in them fits this target.")
+    if rewrites and patch is None:
+        console.print("\n[bold]Patch[/] [dim](--patch FILE writes it; apply it with patch -p1)[/]\n")
+        print(rewrites, end="")
+    elif rewrites:
+        console.print(f"\nThe rewrites are in {shown(str(patch))}; apply them with: patch -p1 < {shown(str(patch))}")
+
+
+def _print_problem(console: Console, problem: Problem) -> None:
+    style = _STYLE[problem.severity]
+    console.print(f"\n{shown(str(problem.place))}", soft_wrap=True)
+    console.print(Padding(f"[{style}]{problem.kind}[/]  {shown(problem.text)}", (0, 0, 0, 2)))
+    if problem.rewrite:
+        console.print(Padding(f"[red]- {shown(problem.expression.strip())}[/]", (0, 0, 0, 4)))
+        console.print(Padding(f"[green]+ {shown(problem.rewrite.strip())}[/]", (0, 0, 0, 4)))
+
+
+def _version(stated: str, releases: tuple[str, str]) -> str:
+    """What the engine says, or what its metrics do."""
+    oldest, newest = releases
+    if oldest == newest == stated:
+        return stated or "version unknown"
+    return f"{oldest if oldest == newest else f'{oldest} to {newest}'} (by its metrics)"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--patch {path}: {error.strerror or error}") from None

@@ -1,0 +1,1 @@
+"""LOMS's vocabulary for other people's tools: recording rules for Prometheus, dashboards for Grafana."""

@@ -1,0 +1,122 @@
+"""Files, globs and directories → the expressions in them.
+
+A file that is named must hold something of its kind; in a directory or behind a glob, others are passed over.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loms.core.errors import ConfigError
+from loms.lint.adapter import adapter_rules
+from loms.lint.document import Node, json_document, yaml_documents
+from loms.lint.expression import Expression
+from loms.lint.grafana import dashboards
+from loms.lint.hpa import autoscalers
+from loms.lint.keda import scaled_objects
+from loms.lint.place import Source
+from loms.lint.rule_files import rules
+
+Reader = Callable[[Node], Iterator[Expression] | None]
+"""The expressions of one document; None where the document is of another kind."""
+
+_YAML = (".yaml", ".yml")
+_DASHBOARDS = (*_YAML, ".json")
+"""What a directory is searched for; a file that is named may end in anything."""
+_HELM = re.compile(r"\{\{-?\s*[^{}]*?(?:\.(?:Values|Release|Chart|Capabilities|Files)\b|\b(?:toYaml|tpl|nindent)\b)")
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Paths of files and directories, and globs, by what is to be found there."""
+
+    rules: Sequence[str] = ()
+    """Prometheus rule files, PrometheusRule manifests, Grafana's own alert rules."""
+    grafana: Sequence[str] = ()
+    """Dashboards, also inside a ConfigMap."""
+    keda: Sequence[str] = ()
+    """ScaledObjects and ScaledJobs."""
+    hpa: Sequence[str] = ()
+    """HorizontalPodAutoscalers and prometheus-adapter's configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Everything that was read."""
+
+    expressions: tuple[Expression, ...]
+    files: tuple[str, ...]
+
+
+def read(sources: Sources) -> Written:
+    """The expressions in all these files. Raises `ConfigError`, which names the file, the line and the key."""
+    kinds: tuple[tuple[Sequence[str], tuple[str, ...], tuple[Reader, ...], str], ...] = (
+        (sources.rules, _YAML, (rules,), "rule groups"),
+        (sources.grafana, _DASHBOARDS, (dashboards,), "dashboard"),
+        (sources.keda, _YAML, (scaled_objects,), "ScaledObject or ScaledJob"),
+        (sources.hpa, _YAML, (autoscalers, adapter_rules), "HorizontalPodAutoscaler and no prometheus-adapter rules"),
+    )
+    expressions: list[Expression] = []
+    files: list[str] = []
+    for patterns, endings, readers, wanted in kinds:
+        for path, named in _paths(patterns, endings):
+            found = _read_file(path, readers)
+            if found is None:
+                if named:
+                    raise ConfigError(f"{path}: holds no {wanted}")
+                continue
+            files.append(path)
+            expressions += found
+    return Written(tuple(expressions), tuple(dict.fromkeys(files)))
+
+
+def _paths(patterns: Sequence[str], endings: tuple[str, ...]) -> Iterator[tuple[str, bool]]:
+    """Each file once, and whether it was named as it is."""
+    seen: set[str] = set()
+    for pattern in patterns:
+        path = Path(pattern).expanduser()
+        if path.is_dir():
+            found = [str(file) for file in sorted(path.rglob("*")) if _is_looked_at(file, path, endings)]
+        elif path.exists():
+            found = [str(path)]
+        else:
+            found = [file for file in sorted(glob.glob(str(path), recursive=True)) if Path(file).is_file()]
+        if not found:
+            missing = f"holds no file that ends in {' or '.join(endings)}" if path.is_dir() else "does not exist"
+            raise ConfigError(f"{pattern}: {'matches no file' if glob.has_magic(pattern) else missing}")
+        for file in found:
+            if file not in seen:
+                seen.add(file)
+                yield file, file == str(path)
+
+
+def _is_looked_at(file: Path, folder: Path, endings: tuple[str, ...]) -> bool:
+    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+    return file.suffix in endings and not hidden and file.is_file()
+
+
+def _read_file(path: str, readers: tuple[Reader, ...]) -> list[Expression] | None:
+    """The file's expressions; None where no document in it is of the readers' kinds."""
+    try:
+        text = Path(path).read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    source = Source.of(path, text)
+    if template := _HELM.search(text):
+        line = source.line(template.start())
+        raise ConfigError(
+            f"{path}:{line}: is a Helm template, which is no YAML yet", hint="render it first: helm template CHART"
+        )
+    documents = (json_document(source),) if path.endswith(".json") else yaml_documents(source)
+    found: list[Expression] | None = None
+    for document in documents:
+        for item in document.each("items") if document.word("kind").endswith("List") else (document,):
+            for reader in readers:
+                expressions = reader(item)
+                if expressions is not None:
+                    found = (found or []) + list(expressions)
+    return found

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from loms.agent.contracts import LOST, ContractWatch
+from loms.collect.protocols import Response
+from loms.collect.scrape import Scraper
+from loms.collect.targets import Target
+from loms.core.clock import ManualClock
+from loms.core.config import Contracts
+from loms.core.model import SampleBatch, Series
+from loms.engines.engine import Identity
+from loms.engines.translate import Translator
+from loms.ingest.exposition import ExpositionReader
+
+WRITTEN = Path(__file__).parents[2] / "data" / "written"
+GRACE, REMEMBER = 60.0, 3600.0
+RENAMED = {"vllm:gpu_cache_usage_perc", "vllm:gpu_prefix_cache_hits_total", "vllm:gpu_prefix_cache_queries_total"}
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.texts: dict[tuple[str, str], str] = {}
+
+    def load(self) -> Mapping[tuple[str, str], str]:
+        return dict(self.texts)
+
+    def save(self, job: str, instance: str, payload: str, /) -> None:
+        self.texts[job, instance] = payload
+
+
+class Scene:
+    """One engine, scraped from memory, and the watch over its contract."""
+
+    def __init__(self, notes: Notes | None = None) -> None:
+        self.clock = ManualClock(1_790_000_000_000)
+        self.notes = notes or Notes()
+        self.batches: list[SampleBatch] = []
+        self._rows: dict[int, Series] = {}
+        self.used: Mapping[str, Sequence[str]] = {}
+        target = Target("engines", "a:8000", "http://a:8000/metrics")
+        self.translator = Translator(target.identity)
+        self.scraper = Scraper(
+            target,
+            fetcher=self,
+            reader=ExpositionReader(),
+            translator=self.translator,
+            sink=lambda _: None,
+            clock=self.clock,
+        )
+        self.begin()
+
+    def begin(self) -> None:
+        """A process begins: what the one before knew is in the notes."""
+        settings = Contracts(grace=GRACE, remember=REMEMBER)
+        users = lambda _, family: self.used.get(family, ())  # noqa: E731
+        self.watch = ContractWatch(settings, self.take, self.clock, self.notes, users)
+
+    def take(self, batch: SampleBatch, /) -> None:
+        self.batches.append(batch)
+        self._rows |= {row.id: row for row in batch.series}
+
+    async def fetch(self, target: Target, timeout_seconds: float, /) -> Response:
+        return Response(200, "text/plain; version=0.0.4", self.text.encode())
+
+    def scrape(self, text: str, version: str, *, after: float = 5) -> None:
+        """Scrape this, and look."""
+        self.clock.advance(after)
+        self.text = text
+        asyncio.run(self.scraper.scrape_now())
+        self.translator.identified(Identity(version))
+        asyncio.run(self.scraper.scrape_now())
+        self.batches.clear()
+        if self.watch.due(self.scraper, self.translator):
+            self.watch.look(self.scraper, self.translator)
+
+    def lost(self) -> dict[str, Mapping[str, str]]:
+        """Metric → labels of the series that say it is lost, of the newest look."""
+        return {labels["metric"]: labels for labels, value in self.written() if value == 1}
+
+    def ended(self) -> set[str]:
+        return {labels["metric"] for labels, value in self.written() if np.isnan(value)}
+
+    def written(self) -> list[tuple[Mapping[str, str], float]]:
+        found = []
+        for batch in self.batches:
+            for series_id, value in zip(batch.series_ids.tolist(), batch.values.tolist(), strict=True):
+                assert self._rows[series_id].name == LOST
+                found.append((dict(self._rows[series_id].labels), value))
+        return found
+
+
+def written(name: str) -> str:
+    return (WRITTEN / f"{name}.txt").read_text()
+
+
+def without(text: str, family: str) -> str:
+    return "".join(line + "\n" for line in text.splitlines() if not re.search(rf"\b{family}", line))
+
+
+def test_an_upgrade_that_renames_is_told_at_once() -> None:
+    scene = Scene()
+    scene.used = {"vllm:gpu_cache_usage_perc": ["alert Full (rules.yaml:4)"]}
+    scene.scrape(written("vllm-0.9.0"), "0.9.0")
+    assert scene.lost() == {}
+    scene.scrape(written("vllm-0.12.0"), "0.12.0")
+    assert scene.lost().keys() >= RENAMED
+    labels = scene.lost()["vllm:gpu_cache_usage_perc"]
+    assert labels["successor"] == "vllm:kv_cache_usage_perc"
+    assert (labels["change"], labels["version_before"], labels["version"]) == ("renamed", "0.9.0", "0.12.0")
+    assert labels["used_by"] == "alert Full (rules.yaml:4)"
+    assert labels["canonical"] == "llm.engine.kv_cache.utilization goes on"
+    assert (labels["instance"], labels["engine"]) == ("a:8000", "vllm")
+    assert scene.lost()["vllm:gpu_prefix_cache_hits_total"]["used_by"] == "nothing that LOMS knows of"
+
+
+def test_it_is_told_until_the_metric_is_back() -> None:
+    scene = Scene()
+    scene.scrape(written("vllm-0.9.0"), "0.9.0")
+    scene.scrape(written("vllm-0.12.0"), "0.12.0")
+    scene.scrape(written("vllm-0.12.0"), "0.12.0")
+    assert scene.lost().keys() >= RENAMED
+    scene.scrape(written("vllm-0.9.0"), "0.9.0")
+    assert not scene.lost().keys() & RENAMED
+    assert scene.ended() >= RENAMED
+
+
+def test_after_a_restart_it_is_still_missed() -> None:
+    scene = Scene()
+    scene.scrape(written("vllm-0.9.0"), "0.9.0")
+    scene.scrape(written("vllm-0.12.0"), "0.12.0")
+    scene.begin()
+    scene.scrape(written("vllm-0.12.0"), "0.12.0")
+    assert scene.lost().keys() >= RENAMED
+
+
+def test_an_upgrade_while_loms_was_away_is_noticed() -> None:
+    scene = Scene()
+    scene.scrape(written("vllm-0.9.0"), "0.9.0")
+    later = Scene(scene.notes)
+    later.scrape(written("vllm-0.12.0"), "0.12.0")
+    assert later.lost().keys() >= RENAMED
+
+
+def test_after_a_day_the_new_set_is_what_is_normal() -> None:
+    scene = Scene()
+    scene.scrape(written("vllm-0.9.0"), "0.9.0")
+    scene.scrape(written("vllm-0.12.0"), "0.12.0")
+    scene.scrape(written("vllm-0.12.0"), "0.12.0", after=REMEMBER + 10)
+    assert scene.lost() == {}
+    assert scene.ended() >= RENAMED
+
+
+def test_the_same_version_with_fewer_families_loses_nothing() -> None:
+    """It was started anew and waits for its first request, or without a flag."""
+    scene, text = Scene(), written("vllm-0.12.0")
+    scene.scrape(text, "0.12.0")
+    scene.scrape(without(text, "vllm:request_success"), "0.12.0")
+    scene.scrape(without(text, "vllm:request_success"), "0.12.0", after=GRACE * 2)
+    assert scene.lost() == {}
+
+
+def test_without_a_version_the_set_of_names_says_that_it_is_another() -> None:
+    scene = Scene()
+    scene.scrape(written("vllm-0.9.0"), "")
+    scene.scrape(written("vllm-0.12.0"), "")
+    labels = scene.lost()["vllm:gpu_cache_usage_perc"]
+    assert labels["successor"] == "vllm:kv_cache_usage_perc"
+    assert "0.12.0" in labels["version"]
+
+
+def test_a_family_that_no_contract_knows_is_missed_when_the_engine_has_worked_for_a_while() -> None:
+    scene = Scene()
+    extra = "# TYPE vllm:our_own_patch gauge\nvllm:our_own_patch 1\n"
+    scene.scrape(written("vllm-0.32.0") + extra, "0.32.0")
+    scene.scrape(written("vllm-0.32.0"), "0.33.1")
+    assert scene.lost() == {}
+    scene.scrape(written("vllm-0.32.0"), "0.33.1", after=GRACE)
+    assert set(scene.lost()) == {"vllm:our_own_patch"}
+    assert scene.lost()["vllm:our_own_patch"]["successor"] == "none"
+
+
+def test_what_is_odd_is_a_finding() -> None:
+    scene = Scene()
+    scene.scrape(without(written("vllm-0.12.0"), "vllm:num_preemptions"), "0.12.0")
+    (odd,) = scene.watch.findings("engines", "a:8000")
+    assert (odd.kind, odd.severity) == ("contract_missing", "warning")
+    assert dict(odd.labels)["family"] == "vllm:num_preemptions_total"
+    assert scene.watch.findings("engines", "elsewhere:1") == ()
+
+
+def test_many_users_of_a_metric_are_counted() -> None:
+    scene = Scene()
+    scene.used = {metric: [f"panel {n}" for n in range(8)] for metric in RENAMED}
+    scene.scrape(written("vllm-0.9.0"), "0.9.0")
+    scene.scrape(written("vllm-0.12.0"), "0.12.0")
+    told = scene.lost()["vllm:gpu_cache_usage_perc"]["used_by"]
+    assert told == "panel 0; panel 1; panel 2; panel 3; panel 4; and 3 more"

@@ -1,0 +1,152 @@
+"""The whole of it on files as people have them, against a small world and against real ones."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from unit.lint.world import CONTRACT, DATA, OBSERVED, written
+
+from loms.engines.contract import Exposed, contract_of, observe
+from loms.engines.engine import engines
+from loms.ingest.exposition import ExpositionReader
+from loms.lint.check import check, problems_in, target_of
+from loms.lint.files import Sources
+
+COUNTER = Exposed("counter", frozenset({"model"}))
+RECORDED = DATA.parent / "vllm-0.32.0" / "loaded.txt"
+
+
+def brief(sources: Sources) -> list[tuple[int, str, str, str]]:
+    report = check(sources, OBSERVED, CONTRACT)
+    return [
+        (one.place.line, one.severity, one.kind, one.place.where.rpartition(" / ")[2])
+        for one in report.problems
+        if one.kind != "changed_meaning"
+    ]
+
+
+def test_a_rule_file() -> None:
+    assert brief(Sources(rules=[str(DATA / "rules.yaml")])) == [
+        (12, "error", "quantile_without_le", "record zone:vllm_ttft_seconds:p99"),
+        (12, "warning", "unknown_label", "record zone:vllm_ttft_seconds:p99"),
+        (20, "info", "average_of_quantiles", "alert TTFTHigh"),
+        (27, "warning", "average_of_quantiles", "alert TTFTMean"),
+        (32, "error", "dead_metric", "alert TPOTHigh"),
+        (35, "error", "missing_rate", "alert SlowSinceEver"),
+        (39, "error", "dead_metric", "alert CacheFull"),
+        (44, "info", "dead_metric", "alert CacheFullEverywhere"),
+        (46, "error", "dead_metric", "alert HitsBoth"),
+        (46, "error", "mixed_old_and_new", "alert HitsBoth"),
+        (48, "error", "dead_metric", "alert ByRegex"),
+        (50, "error", "dead_metric", "alert ByName"),
+        (52, "error", "counter_as_gauge", "alert Preempting"),
+        (54, "warning", "rate_of_gauge", "alert QueueRate"),
+        (56, "error", "unknown_label", "alert WrongLabel"),
+        (56, "warning", "unknown_label", "alert WrongLabel"),
+        (58, "error", "dead_metric", "alert Typo"),
+        (60, "error", "parse_error", "alert Broken"),
+    ]
+
+
+def test_scalers_and_an_adapter() -> None:
+    sources = Sources(keda=[str(DATA / "keda.yaml")], hpa=[str(DATA / "hpa.yaml"), str(DATA / "adapter.yaml")])
+    assert brief(sources) == [
+        (8, "error", "dead_metric", "prometheus-adapter rule 0 seriesQuery"),
+        (18, "error", "counter_as_gauge", "prometheus-adapter rule 2 metricsQuery"),
+        (15, "error", "dead_metric", "HPA llm metric 1"),
+        (15, "warning", "unknown_label", "HPA llm metric 1"),
+        (15, "error", "dead_metric", "ScaledObject llm-scaler trigger 1"),
+        (20, "error", "counter_as_gauge", "ScaledObject llm-scaler trigger 2"),
+    ]
+
+
+def test_a_report_as_plain_values() -> None:
+    report = check(Sources(keda=[str(DATA / "keda.yaml")]), OBSERVED, CONTRACT)
+    told = json.loads(json.dumps(report.as_json()))
+    assert (told["expressions"], told["files"]) == (3, [str(DATA / "keda.yaml")])
+    assert (told["errors"], told["warnings"]) == (2, 0)
+    first = told["problems"][0]
+    assert first == {
+        "kind": "dead_metric",
+        "severity": "error",
+        "file": str(DATA / "keda.yaml"),
+        "line": 15,
+        "where": "ScaledObject llm-scaler trigger 1",
+        "expression": 'avg(vllm:gpu_cache_usage_perc{namespace="llm"})',
+        "text": "vLLM 0.32.0 does not expose vllm:gpu_cache_usage_perc (last seen in 0.11.2, gone in 0.12.0); "
+        "vllm:kv_cache_usage_perc took its place",
+        "rewrite": 'avg(vllm:kv_cache_usage_perc{namespace="llm"})',
+    }
+    assert [one["rewrite"] for one in told["problems"][1:]] == [None, None]
+
+
+def test_a_dashboard_for_vllm_0_8_against_a_recording_of_0_32() -> None:
+    """Which names are dead, and what took their place, was read by eye from the recording and the release notes."""
+    shape = ExpositionReader().read(RECORDED.read_bytes(), "text/plain; version=0.0.4").shape
+    observed = observe(shape, "vllm", "0.32.0", engines.load()["vllm"].spell)
+    report = check(Sources(grafana=[str(DATA / "dashboard.json")]), observed, contract_of("vllm"))
+    dead = {
+        (one.place.where.removeprefix("dashboard 'vLLM' "), one.severity, bool(one.rewrite))
+        for one in report.problems
+        if one.kind == "dead_metric"
+    }
+    assert dead == {
+        ("panel 'Time per output token' query A", "error", True),
+        ("panel 'Time per output token' query B", "error", True),
+        ("panel 'Cache \"usage\" – GPU and CPU' query A", "error", True),
+        ("panel 'Cache \"usage\" – GPU and CPU' query B", "error", False),
+        ("panel 'Prefix cache' query A", "error", True),
+        ("panel 'Other spelling' query A", "error", True),
+        ("variable $model", "error", True),
+        ("variable $busy", "error", True),
+        ("annotation 'Swapping'", "error", False),
+    }
+    (prefix,) = {one.rewrite for one in report.problems if "Prefix" in one.place.where and one.rewrite}
+    hits, queries = (f"sum(increase(vllm:prefix_cache_{name}_total[$__range]))" for name in ("hits", "queries"))
+    assert prefix == f"{hits} / {queries}"
+    others = {(one.kind, one.severity) for one in report.problems if one.kind != "dead_metric"}
+    assert others == {("changed_meaning", "info"), ("unknown_label", "warning")}
+
+
+@pytest.mark.parametrize("engine", ["", "home-made"])
+def test_an_engine_that_nobody_knows(engine: str) -> None:
+    """What it exposes can be judged, and every other name may be anybody's."""
+    families = {"my_up": Exposed("gauge", frozenset({"a"})), "my_total": COUNTER, "my_seconds": Exposed("histogram")}
+    target = target_of(type(OBSERVED)(engine, "", families), None)
+    kinds = {
+        text: [one.kind for one in problems_in([written(text)], target)]
+        for text in (
+            "vllm:prompt_tokens_total > 1 and my_up > 1",
+            "my_total > 1",
+            "my_seconds_bucket > 1",
+            'my_up{b="c"} > 1',
+            "my_tota > 1",
+        )
+    }
+    assert list(kinds.values()) == [[], ["counter_as_gauge"], ["counter_as_gauge"], ["unknown_label"], []]
+
+
+def test_contracts_of_devices_do_not_judge() -> None:
+    contracts = [found for name in ("vllm", "sglang", "dcgm") if (found := contract_of(name)) is not None]
+    assert [one.engine for one in target_of(OBSERVED, CONTRACT, others=contracts).others] == ["sglang"]
+
+
+def test_families_that_another_engine_passes_on() -> None:
+    """Dynamo passes its workers' families on; which release of vLLM they come from, it does not say."""
+    vllm, dynamo = contract_of("vllm"), contract_of("dynamo")
+    assert vllm is not None
+    observed = type(OBSERVED)("dynamo", "1.0.2", {**OBSERVED.families, "dynamo_frontend_requests_total": COUNTER})
+    target = target_of(observed, dynamo, others=[vllm])
+    assert (target.carried, target.others) == ((vllm,), ())
+    (cache, swapped, alive) = (
+        [(one.severity, one.rewrite) for one in problems_in([written(text)], target) if one.kind == "dead_metric"]
+        for text in (
+            "vllm_gpu_cache_usage_perc > 1",
+            "vllm:num_requests_swapped > 1",
+            "vllm:kv_cache_usage_perc + rate(dynamo_frontend_requests_total[5m])",
+        )
+    )
+    assert cache == [("error", "vllm_kv_cache_usage_perc > 1")]
+    assert swapped == [("warning", "")]
+    assert alive == []
