@@ -62,7 +62,7 @@ function Incident({ incident }) {
     </section>
     <section aria-labelledby="alerts-title">
       <h2 id="alerts-title">${plural(alerts.length, "alert")}</h2>
-      ${alerts.map((alert) => html`<${AlertFacts} key=${alert.fingerprint} alert=${alert} />`)}
+      ${alerts.map((alert) => html`<${AlertFacts} key=${alert.fingerprint} alert=${alert} title=${title} />`)}
     </section>
   `;
 }
@@ -147,8 +147,8 @@ function boundsOf({ times }, range) {
   return times.length > 0 ? [times[0] * 1000, times[times.length - 1] * 1000] : [now() - range.spanMs, now()];
 }
 
-/** @param {{alert: import("../incidents.js").Alert}} props */
-function AlertFacts({ alert }) {
+/** @param {{alert: import("../incidents.js").Alert, title: string}} props */
+function AlertFacts({ alert, title }) {
   const { rule, state, severity, value, expr, labels, annotations, fingerprint } = alert;
   const more = Object.entries(annotations).filter(([name]) => !SHOWN.includes(name));
   return html`<article class="alert">
@@ -156,6 +156,7 @@ function AlertFacts({ alert }) {
       ${rule} <${SeverityPill} severity=${severity} resolved=${state === "resolved"} />
       <span class="quiet">${state}, value ${formatValue(value)}</span>
     </h3>
+    ${annotations.summary && annotations.summary !== title && html`<p>${annotations.summary}</p>`}
     <dl class="facts">
       ${Object.entries(labels).map(([name, text]) => html`<div><dt>${name}</dt><dd class="mono">${text}</dd></div>`)}
       ${more.map(([name, text]) => html`<div><dt>${name}</dt><dd>${text}</dd></div>`)}

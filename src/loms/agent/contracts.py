@@ -169,7 +169,7 @@ class ContractWatch:
             "successor": change.successor or "none",
             "version_before": before or "unknown",
             "version": _name(record.releases),
-            "canonical": _effect(plan, change.family),
+            "canonical": _effect(plan, change),
             "used_by": named or "nothing that LOMS knows of",
         }
         return Series.of(LOST, labels_of({**dict(plan.labels), **own}))
@@ -187,10 +187,10 @@ def _name(releases: Releases) -> str:
     return oldest if oldest == newest else f"{oldest} to {newest}"
 
 
-def _effect(plan: Plan, family: str) -> str:
-    """What becomes of the canonical metrics that came from this family."""
-    engine = engines[plan.engine]
-    fed = [row.canonical for row in engine.table if any(family in families_of(source) for source in row.sources)]
+def _effect(plan: Plan, change: Change) -> str:
+    """What becomes of the canonical metrics that came from the family, or would come from its successor."""
+    engine, names = engines[plan.engine], {change.family, change.successor}
+    fed = [row.canonical for row in engine.table if any(names & set(families_of(source)) for source in row.sources)]
     there = {combination.metric for combination in plan.meaning.combinations}
     lost = [metric for metric in fed if metric not in there]
     if lost:

@@ -59,16 +59,20 @@ def _print(console: Console, incident: dict[str, Any], *, whole: bool) -> None:
     state = f"[green]resolved after {lasted}[/]" if ended else f"[{style}]open for {lasted}[/]"
     console.print(f"[{style}]● {incident['severity']}[/]  [bold]{shown(incident['title'])}[/]  {state}")
     console.print(f"  [dim]{local_and_utc(incident['opened_at_ms'])}  {incident['id']}[/]")
+    steps: set[str] = set()
     for alert in incident["alerts"]:
         if not (whole or alert["state"] == "firing"):
             continue
         console.print(f"  {shown(alert['rule'])} [dim]{alert['state']}[/]")
-        for name in ("summary", "description") if whole else ():
-            if text := alert["annotations"].get(name):
-                console.print(f"    {shown(text.strip())}")
+        for name in ("summary", "description") if whole else ("summary",):
+            text = alert["annotations"].get(name, "").strip()
+            if text and (whole or text != incident["title"]):
+                console.print(f"    {shown(text)}")
         for fact in alert["evidence"]:
             console.print(f"    • {shown(fact['text'])}")
             if whole and fact["expr"]:
                 console.print(f"      [dim]{shown(fact['expr'])}[/]")
-        if step := alert["annotations"].get("next_step"):
-            console.print(f"    [bold]next:[/] {shown(step.strip())}")
+        step = alert["annotations"].get("next_step", "").strip()
+        if step and step not in steps:
+            console.print(f"    [bold]next:[/] {shown(step)}")
+        steps.add(step)

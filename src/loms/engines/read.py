@@ -39,7 +39,7 @@ def read(
     if identity is not None and identity.model:
         agreed["model"] = identity.model
     replicas = engine.replicas.union(*(other.replicas for _, other in carried))
-    version = identity.version if identity else ""
+    version = (identity.version if identity else "") or _stated_version(engine, shape)
     contract = contract_of(name)
     oldest, newest = (
         contract.span(version, frozenset(map(engine.spell, shape.types))) if contract else (version, version)
@@ -120,6 +120,16 @@ def _spelling(engine: type[Engine], carried: list[tuple[str, type[Engine]]]) -> 
         return next((spelt for each in spellings if (spelt := each(name)) != name), name)
 
     return spell
+
+
+def _stated_version(engine: type[Engine], shape: Shape) -> str:
+    """The version that stands on one of the engine's own ``…_info`` metrics, where there is one."""
+    infos = (
+        dict(labels)
+        for name, labels in zip(shape.names, shape.labels, strict=True)
+        if name.endswith("_info") and engine.spell(name).startswith(engine.prefix)
+    )
+    return next((version for labels in infos if (version := labels.get("version", ""))), "")
 
 
 def _agreed(rename: Mapping[str, str], shape: Shape) -> dict[str, str]:

@@ -58,7 +58,6 @@ class Groups:
         self.into: Ints = np.array([into for into, _ in pools], np.intp)
         self.positions: Ints = np.array([i for _, members in pools for i in members], np.intp)
         self.starts: Ints = np.cumsum([0, *(len(members) for _, members in pools)], dtype=np.intp)[:-1]
-        self.sizes: Ints = np.array([len(members) for _, members in pools], np.intp)
 
     def __len__(self) -> int:
         return len(self.into)
@@ -66,9 +65,8 @@ class Groups:
     def sum(self, values: Floats) -> Floats:
         """Sums of what is a number; NaN where nothing is. ``values`` has the shape of ``positions``."""
         nan = np.isnan(values)
-        if not nan.any():
-            return np.add.reduceat(values, self.starts)
-        out = np.add.reduceat(np.where(nan, 0.0, values), self.starts)
+        with np.errstate(invalid="ignore", over="ignore"):  # +Inf and -Inf make NaN, as in PromQL
+            out = np.add.reduceat(np.where(nan, 0.0, values), self.starts)
         out[np.logical_and.reduceat(nan, self.starts)] = np.nan
         return out
 
@@ -132,7 +130,8 @@ class Totals:
         for i in np.flatnonzero(fell):
             self._add(self._pool_of[i], self._last[i])
         self._last = values
-        out = np.add.reduceat(values, self._groups.starts)
+        with np.errstate(over="ignore"):
+            out = np.add.reduceat(values, self._groups.starts)
         if self.base:
             if self._added[0] != self.changes:
                 self._added = (self.changes, np.array([self.base.get(pool, 0.0) for pool in self._pools]))

@@ -256,3 +256,15 @@ def test_two_files_of_one_name(tmp_path: Path) -> None:
         (tmp_path / f"{name}.yaml").write_text(f"name: acme\nmatch: {name}_\n{METRIC}")
     with pytest.raises(ConfigError, match=r"two\.yaml: an engine named 'acme' is declared in another file, too"):
         read_engines([str(tmp_path / "*.yaml")])
+
+
+def test_the_version_may_stand_on_an_info_metric(declared) -> None:
+    _, engine = declared(ACME)
+    info = '# TYPE acme_build_info gauge\nacme_build_info{version="2.1.0",commit="ab"} 1\n'
+    shape = ExpositionReader().read((TEXT + info).encode(), "text/plain").shape
+    target = {"job": "j", "instance": "i"}
+    assert read("acme", engine, shape, target, Identity()).version == "2.1.0"
+    assert read("acme", engine, shape, target, Identity("3.0.0")).version == "3.0.0", "what it says itself counts"
+    other = TEXT.replace("python_info 1", 'python_info{version="3.12"} 1')
+    shape = ExpositionReader().read(other.encode(), "text/plain").shape
+    assert read("acme", engine, shape, target, Identity()).version == ""

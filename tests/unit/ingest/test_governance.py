@@ -145,8 +145,14 @@ def test_gauges_can_be_put_together_by_their_largest() -> None:
     lines = ("# TYPE running gauge", 'running{user_id="1"} 3', 'running{user_id="2"} NaN', 'running{user_id="3"} 1')
     assert Target(refuse=("user_id",)).shows(*lines) == {"running": 4}
     assert Target(refuse=("user_id",), gauges="max").shows(*lines) == {"running": 3}
-    nothing = Target(refuse=("user_id",)).shows("# TYPE x gauge", 'x{user_id="1"} NaN', 'x{user_id="2"} NaN')
-    assert math.isnan(nothing["x"])
+
+
+@pytest.mark.parametrize("gauges", ["sum", "max"])
+@pytest.mark.parametrize("pair", [("NaN", "NaN"), ("+Inf", "-Inf")])
+def test_what_is_no_number_makes_none(gauges: str, pair: tuple[str, str]) -> None:
+    lines = (f'x{{user_id="{i}"}} {value}' for i, value in enumerate(pair))
+    (value,) = Target(refuse=("user_id",), gauges=gauges).shows("# TYPE x gauge", *lines).values()
+    assert value == math.inf if (gauges, pair[0]) == ("max", "+Inf") else math.isnan(value)
 
 
 def test_quantiles_that_would_be_one_are_left_out_and_counted() -> None:
