@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.http_host import TEXT, Host
 from support.processes import Loms, wait_until
 
 pytestmark = pytest.mark.integration
@@ -37,35 +36,6 @@ vllm:num_requests_running{model_name="inside"} 9
 """
 
 
-class Host:
-    """Answers some paths of a port of its own; a context manager."""
-
-    def __init__(self, answers: Mapping[str, tuple[str, bytes]]) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                content_type, body = answers.get(self.path, ("", b""))
-                self.send_response(200 if content_type else 404)
-                self.send_header("Content-Type", content_type or "text/plain")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.port = self._server.server_port
-        self.instance = f"127.0.0.1:{self.port}"
-
-    def __enter__(self) -> Host:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Loms, Host, Host]]:
     folder = tmp_path_factory.mktemp("loms")
@@ -75,8 +45,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Loms, Host
         "/api/version": ("application/json; charset=utf-8", b'{"version": "0.15.2"}'),
     }
     with (
-        Host({"/metrics": ("text/plain; version=0.0.4", METRICS.encode())}) as acme,
-        Host(ollama_answers) as ollama,
+        Host({"/metrics": (TEXT, METRICS.encode())}.get) as acme,
+        Host(ollama_answers.get) as ollama,
         Loms(
             folder,
             [],

@@ -21,7 +21,7 @@ import pytest
 import yaml
 from integration.promql_compare import Query, http_query, prometheus
 from support.engine_server import EngineServer
-from support.expositions import Expositions
+from support.http_host import TEXT, Host
 from support.processes import Loms, wait_until
 
 from loms.core.model import Labels, Series, labels_of
@@ -155,7 +155,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
     config = yaml.safe_load(scrape_file(names, ZONE))
     with ExitStack() as stack:
         texts = {f"/{name}": recording.text for name, recording in found.items()}
-        server = stack.enter_context(Expositions(texts))
+        server = stack.enter_context(Host({path: (TEXT, text) for path, text in texts.items()}.get))
         files = {name: DATA / f"{name}.txt" for name in MOVING} | {"vllm-0.32.0/loaded": with_transfers(folder)}
         movers = {stack.enter_context(EngineServer(path, "")).instance: found[n] for n, path in files.items()}
         for job in config["scrape_configs"]:
@@ -163,7 +163,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
             job["metrics_path"] = "/metrics"
             job["static_configs"] = [
                 {
-                    "targets": [server.address],
+                    "targets": [server.instance],
                     "labels": {"__metrics_path__": f"/{r.name}", **_static(r), "instance": r.name},
                 }
                 for r in of_engine

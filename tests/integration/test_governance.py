@@ -6,47 +6,23 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from support.http_host import TEXT, Host
 from support.processes import Loms, wait_until
 
 pytestmark = pytest.mark.integration
 
 
-class Shop:
+class Shop(Host):
     """A target whose text is whatever it is set to; a context manager."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        shop = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = "".join(f"{line}\n" for line in shop.lines).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.instance = f"127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def __enter__(self) -> Shop:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(lambda _: (TEXT, "".join(f"{line}\n" for line in self.lines).encode()))
 
 
 def orders(counts: dict[str, int]) -> list[str]:

@@ -16,11 +16,11 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from integration.promql_compare import compare, expressions_of, http_query, prometheus
+from support.http_host import TEXT, Host
 from support.processes import Loms, wait_until
 
 from loms.lab.fleet import Fleet
@@ -49,8 +49,8 @@ class Snapshots:
         self._urls = urls
         self.at_ms = first_ms
         self._texts: list[bytes] = []
-        self._servers = [self._server(number) for number in range(len(urls))]
-        self.ports = [server.server_port for server in self._servers]
+        self._hosts = [Host(lambda _, number=number: (TEXT, self._texts[number])) for number in range(len(urls))]
+        self.ports = [host.port for host in self._hosts]
         self.take()
 
     def take(self) -> None:
@@ -65,28 +65,8 @@ class Snapshots:
         self.take()
 
     def close(self) -> None:
-        for server in self._servers:
-            server.shutdown()
-            server.server_close()
-
-    def _server(self, number: int) -> ThreadingHTTPServer:
-        snapshots = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = snapshots._texts[number]
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        return server
+        for host in self._hosts:
+            host.__exit__()
 
 
 @pytest.fixture

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +20,7 @@ from integration.promql_compare import (
     prometheus,
 )
 from promql.embedded import Embedded
+from support.http_host import TEXT, Host
 from support.processes import wait_until
 
 from loms.core.model import Floats, Ints, SampleBatch, Series, is_stale, labels_of
@@ -124,34 +123,19 @@ def test_expressions_agree_on_generated_samples(tmp_path: Path, embedded: Embedd
     assert sum(found.points.values()) > 20_000
 
 
-class Target:
+class Target(Host):
     """A metrics endpoint in this process; each scrape finds it a step further, ``leaving`` goes after the sixth."""
 
     def __init__(self) -> None:
-        target = self
         self.scrapes = 0
+        super().__init__(self._answer)
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                target.scrapes += 1
-                n = target.scrapes
-                lines = [f"vllm:generation_tokens_total {n * n}", f"vllm:num_requests_running {n % 4}"]
-                lines += [f"leaving {n}"] if n <= 6 else []
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
-                self.end_headers()
-                self.wfile.write("".join(f"{line}\n" for line in lines).encode())
-
-            def log_message(self, *args: object) -> None:
-                """Not into the test's output."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
+    def _answer(self, _: str) -> tuple[str, bytes]:
+        self.scrapes += 1
+        n = self.scrapes
+        lines = [f"vllm:generation_tokens_total {n * n}", f"vllm:num_requests_running {n % 4}"]
+        lines += [f"leaving {n}"] if n <= 6 else []
+        return TEXT, "".join(f"{line}\n" for line in lines).encode()
 
 
 SCRAPED = """
@@ -175,24 +159,20 @@ LIVE = [
 
 
 def test_scraped_samples_are_copied_with_their_staleness(tmp_path: Path, embedded: Embedded) -> None:
-    target = Target()
-    try:
-        with prometheus(tmp_path, SCRAPED.replace("ADDRESS", target.address)) as url:
-            wait_until(lambda: target.scrapes >= 14, 60, "scraping by Prometheus")
-            end_ms = int(time.time() * 1000)
-            ask = http_query(url)
-            wait_until(lambda: ask("up", end_ms, int(time.time() * 1000), None), 30, "storing by Prometheus")
-            batches = copy_samples(url, ['{job="vllm"}'], end_ms - 3_600_000, end_ms)
-            write(embedded, batches)
-            edge = free_millisecond(batches)
-            last_ms = end_ms // 1000 * 1000 - 2_000 + edge  # what was scraped until then is stored
-            start_ms = last_ms - 10_000
-            for engine in (Engine(embedded.source), Engine(MemorySource.from_batches(batches))):
-                found = compare(url, engine_query(engine), LIVE, start_ms, last_ms, step_ms=1_000)
-                assert found.differences == []
-                assert found.empty == []
-    finally:
-        target.close()
+    with Target() as target, prometheus(tmp_path, SCRAPED.replace("ADDRESS", target.instance)) as url:
+        wait_until(lambda: target.scrapes >= 14, 60, "scraping by Prometheus")
+        end_ms = int(time.time() * 1000)
+        ask = http_query(url)
+        wait_until(lambda: ask("up", end_ms, int(time.time() * 1000), None), 30, "storing by Prometheus")
+        batches = copy_samples(url, ['{job="vllm"}'], end_ms - 3_600_000, end_ms)
+        write(embedded, batches)
+        edge = free_millisecond(batches)
+        last_ms = end_ms // 1000 * 1000 - 2_000 + edge  # what was scraped until then is stored
+        start_ms = last_ms - 10_000
+        for engine in (Engine(embedded.source), Engine(MemorySource.from_batches(batches))):
+            found = compare(url, engine_query(engine), LIVE, start_ms, last_ms, step_ms=1_000)
+            assert found.differences == []
+            assert found.empty == []
     names = {one.id: one.name for batch in batches for one in batch.series}
     stale = {names[int(i)] for batch in batches for i in batch.series_ids[is_stale(batch.values)]}
     assert stale == {"leaving"}

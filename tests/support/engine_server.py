@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from support.http_host import TEXT, Host
 
 _TYPE = re.compile(r"^# TYPE (\S+) (\S+)$", re.MULTILINE)
 _SAMPLE = re.compile(r"^([^#\s{]+)(\{.*\})? (\S+)$", re.MULTILINE)
 _CUMULATIVE = ("counter", "histogram")
 
 
-class EngineServer:
+class EngineServer(Host):
     """Serves ``/metrics`` and ``/version``; a context manager.
 
     At each scrape every counter and histogram has grown by a hundredth of what the file says, from one time the file's
@@ -24,40 +24,14 @@ class EngineServer:
         self.version = version
         self.scrapes = 0
         self._exchange(text)
-        owner = self
+        super().__init__(self._answer)
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                if self.path == "/metrics":
-                    self._answer("text/plain; version=0.0.4", owner.scraped())
-                elif self.path == "/version":
-                    self._answer("application/json", json.dumps({"version": owner.version}))
-                else:
-                    self.send_error(404)
-
-            def _answer(self, content_type: str, text: str) -> None:
-                body = text.encode()
-                self.send_response(200)
-                self.send_header("Content-Type", content_type)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.instance = f"127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> EngineServer:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def _answer(self, path: str) -> tuple[str, bytes] | None:
+        if path == "/metrics":
+            return TEXT, self.scraped().encode()
+        if path == "/version":
+            return "application/json", json.dumps({"version": self.version}).encode()
+        return None
 
     def upgrade(self, text: Path, version: str, *, restarted: bool = False) -> None:
         """From the next scrape on this file is told. ``restarted``: the counters begin anew, at the file's values."""

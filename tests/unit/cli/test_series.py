@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from click.testing import Result
+from support.http_host import Host
 from typer.testing import CliRunner
 
 from loms.cli.app import app
@@ -32,37 +31,28 @@ REPORTS: Mapping[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-class Server:
+class Server(Host):
+    """A LOMS that answers with these reports."""
+
     def __init__(self) -> None:
         self.asked: list[dict[str, str]] = []
-        server = self
+        super().__init__(self._answer)
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                parts = urlsplit(self.path)
-                assert parts.path == "/api/series/top"
-                server.asked.append(dict(parse_qsl(parts.query)))
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(json.dumps(REPORTS[server.asked[-1]["by"]]).encode())
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+    def _answer(self, path: str) -> tuple[str, bytes]:
+        parts = urlsplit(path)
+        assert parts.path == "/api/series/top"
+        self.asked.append(dict(parse_qsl(parts.query)))
+        return "application/json", json.dumps(REPORTS[self.asked[-1]["by"]]).encode()
 
     def run(self, *arguments: str) -> Result:
-        url = f"http://127.0.0.1:{self.http.server_port}"
+        url = f"http://{self.instance}"
         return CliRunner().invoke(app, ["series", *arguments], env={"COLUMNS": "120", "LOMS_URL": url})
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    started = Server()
-    yield started
-    started.http.shutdown()
-    started.http.server_close()
+    with Server() as started:
+        yield started
 
 
 def test_an_overview_has_a_few_of_each_kind(server: Server) -> None:
