@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from loms.core.families import HISTOGRAM
 from loms.core.semconv import BY_PROMETHEUS, CATALOGUE
-from loms.engines.draft import HISTOGRAM, OF_DEVICES
+from loms.engines.draft import OF_DEVICES
 from loms.engines.engine import DEVICE_NAMES, ENGINE_NAMES, PROGRESS, Engine, engines, known_paths, recognise
 from loms.engines.read import spoken_for
 from loms.engines.source import families_of, parse_source

@@ -33,6 +33,7 @@ WHOLE: dict[str, bytes] = {
     "/duplicates": answer("a 1\nb 2\na 3\na 4\n"),
     "/latin1": answer('a 1\nb{city="Köln"} 1\n'.encode("latin-1")),
     "/error500": answer("oh no", status="500 Internal Server Error"),
+    "/off": answer("off", status="501 Not Implemented"),
     "/gzip": answer(gzip.compress(GOOD.encode()), more="Content-Encoding: gzip\r\n"),
     "/bomb": answer(gzip.compress(bytes(64 << 20)), more="Content-Encoding: gzip\r\n"),
     "/many": answer("".join(f'a{{n="{i}"}} 1\n' for i in range(2000))),

@@ -32,6 +32,7 @@ FAULTS = {
     "/latin1": ("malformed", "line 2: the text is not UTF-8 (byte 0xf6"),
     "/error500": ("http", "the answer is HTTP 500"),
     "/missing": ("http", "the answer is HTTP 404 (is this the metrics path?)"),
+    "/off": ("http", "the answer is HTTP 501 (are metrics switched on? loms doctor names the flags)"),
     "/endless": ("too_large", f"the answer is larger than {LIMIT} bytes (raise the body limit)"),
     "/bomb": ("too_large", f"the answer is larger than {LIMIT} bytes when decompressed"),
     "/many": ("too_many_samples", "there are more than 1000 samples"),

@@ -102,7 +102,7 @@ def test_renamed_metrics_are_told_and_canonical_series_go_on_without_a_jump(scen
         labels = lost[old]["labels"]
         assert labels["successor"] == new
         assert (labels["version_before"], labels["version"]) == ("0.9.0", "0.12.0")
-    assert "cache / alert CacheFull (cache.yaml:6)" in lost["vllm:gpu_cache_usage_perc"]["labels"]["used_by"]
+    assert "cache / alert CacheFull (cache.yaml)" in lost["vllm:gpu_cache_usage_perc"]["labels"]["used_by"]
     assert "Token gap" in lost["vllm:time_per_output_token_seconds"]["annotations"]["description"]
     wait_until(
         lambda: any("kv_cache_usage_perc" in str(message) for message in scene.receiver.payloads), 60, "the webhook"

@@ -110,6 +110,7 @@ const ODD = {
   contract_unknown: "unknown",
   contract_changed_type: "other type",
   contract_changed_buckets: "other buckets",
+  contract_changed_meaning: "other meaning",
 };
 
 /** What the engine's exposition has not, or otherwise, by what its release promises. */

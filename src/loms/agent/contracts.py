@@ -8,26 +8,26 @@ release should not have, other buckets) is a finding of the engine and no alarm.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
-from loms.collect.scrape import Scraper
 from loms.core.clock import Clock
 from loms.core.config import Contracts as Settings
 from loms.core.model import STALE_NAN, Finding, SampleBatch, Series, Shape, Sink, labels_of
-from loms.engines.contract import Change, Contract, Observed, compare, contract_of, observe
+from loms.engines.contract import Change, Contract, compare, contract_of, observe
 from loms.engines.engine import engines
 from loms.engines.plan import Plan
 from loms.engines.source import families_of
-from loms.engines.translate import Translator
 from loms.engines.upgrade import Record, Releases, decode, encode, follow, gone
 
 _log = logging.getLogger("loms.contracts")
 
 LOOK_SECONDS = 5.0
+RECALL_SECONDS = 60.0
+"""So long what was read from the notes serves for further targets that come."""
 LOST = "loms_contract_lost"
 _NAMED_USERS = 5
 """So many of a metric's users stand in the alert; the rest is a number."""
@@ -55,22 +55,37 @@ Users = Callable[[str, str], Sequence[str]]
 """Engine and raw family → the rules, dashboards and scalers that use it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A good scrape of one target."""
+
+    job: str
+    instance: str
+    plan: Plan
+    shape: Shape
+    worked: bool
+    """Whether its engine has counted anything yet."""
+
+
 @dataclass
 class _Watched:
     """What is known of one target."""
 
-    record: Record | None = None
-    plan: Plan | None = None
-    shape: Shape | None = None
-    seen: Observed | None = None
+    sight: Sight
+    record: Record
     findings: tuple[Finding, ...] = ()
-    missed: dict[str, Change] = field(default_factory=dict)
-    """Family → what happened to it."""
-    reported: dict[Series, None] = field(default_factory=dict)
+    missed: tuple[Change, ...] = ()
+    """What an upgrade has taken away."""
+    reported: dict[str, Series] = field(default_factory=dict)
+    """Family → the series that says so. Its texts stay as they were first, since they are its identity."""
 
 
 class ContractWatch:
-    """Looks at every target now and then (`look`); `findings` says what is odd about one."""
+    """Follows every target that it is shown (`look`), until it is said to be gone (`keep_only`).
+
+    Targets are told apart by whatever the caller likes. The methods that write may wait for the store: call them in a
+    thread, one at a time.
+    """
 
     def __init__(self, settings: Settings, sink: Sink, clock: Clock, notes: Notes, users: Users) -> None:
         self._grace_ms = settings.grace * 1000
@@ -79,85 +94,93 @@ class ContractWatch:
         self._clock = clock
         self._notes = notes
         self._users = users
-        self._remembered: dict[tuple[str, str], str] | None = None
-        self._watched: dict[tuple[str, str], _Watched] = {}
+        self._remembered: dict[tuple[str, str], str] = {}
+        self._recalled_at: float | None = None
+        self._watched: dict[Hashable, _Watched] = {}
 
-    def due(self, scraper: Scraper, translator: Translator) -> bool:
-        """Whether there is anything to look at: another shape or version than before, or something that is missed."""
-        last, plan = scraper.last, translator.newest
-        if last is None or last.exposition is None or plan is None or not plan.engine or not translator.settled:
-            return False
-        watched = self._watched.get((scraper.target.job, scraper.target.instance))
-        known = watched is not None and watched.plan is plan and watched.shape is last.exposition.shape
-        return not known or (watched is not None and bool(watched.missed or watched.reported))
+    def due(self, target: Hashable, sight: Sight | None) -> bool:
+        """Whether there is anything to do: another shape or version than before, or something that is missed."""
+        watched = self._watched.get(target)
+        if watched is None or (sight is not None and not _same(sight, watched.sight)):
+            return sight is not None
+        return bool(watched.missed or watched.reported)
 
-    def look(self, scraper: Scraper, translator: Translator) -> None:
-        """Compare the newest exposition with its contract and with what was there before. Call it in a thread."""
-        last, plan = scraper.last, translator.newest
-        if last is None or last.exposition is None or plan is None:
-            return
-        key = (scraper.target.job, scraper.target.instance)
-        watched = self._watched.get(key)
-        if watched is None:
-            watched = self._watched[key] = _Watched(self._recall(key))
-        if watched.plan is not plan or watched.shape is not last.exposition.shape:
-            self._turn_to(watched, key, plan, last.exposition.shape)
-        if watched.missed or watched.reported:
-            self._report(watched, plan, worked=any(translator.progress(last.exposition).values()))
+    def look(self, target: Hashable, sight: Sight | None) -> None:
+        """Compare the newest good scrape, if there is one, with its contract and with what was there before.
 
-    def findings(self, job: str, instance: str) -> tuple[Finding, ...]:
-        """What is odd about the target's exposition, and what it has lost."""
-        watched = self._watched.get((job, instance))
+        What is missed is told also while the target cannot be scraped.
+        """
+        watched = self._watched.get(target)
+        if sight is not None and (watched is None or not _same(sight, watched.sight)):
+            record = self._recall(sight) if watched is None else watched.record
+            reported = watched.reported if watched else {}
+            watched = self._watched[target] = self._read(sight, record, reported)
+        if watched is not None:
+            self._report(watched, worked=(sight or watched.sight).worked)
+
+    def keep_only(self, targets: Sequence[Hashable]) -> None:
+        """Forget all others; what was said of them ends."""
+        for target in self._watched.keys() - set(targets):
+            self._write((), tuple(self._watched.pop(target).reported.values()))
+
+    def findings(self, target: Hashable) -> tuple[Finding, ...]:
+        """What is odd about the target's exposition."""
+        watched = self._watched.get(target)
         return watched.findings if watched else ()
 
-    def _recall(self, key: tuple[str, str]) -> Record | None:
-        if self._remembered is None:
-            self._remembered = dict(self._notes.load())
-        text = self._remembered.pop(key, "")
+    def _recall(self, sight: Sight) -> Record | None:
+        """What an earlier process, or an earlier life of the target, has left behind."""
+        now = self._clock.monotonic()
+        if self._recalled_at is None or now - self._recalled_at > RECALL_SECONDS:
+            self._remembered, self._recalled_at = dict(self._notes.load()), now
+        text = self._remembered.pop((sight.job, sight.instance), "")
         return decode(text) if text else None
 
-    def _turn_to(self, watched: _Watched, key: tuple[str, str], plan: Plan, shape: Shape) -> None:
+    def _read(self, sight: Sight, before: Record | None, reported: dict[str, Series]) -> _Watched:
         """Read a new shape, or the same one in the light of a new version."""
-        now = self._clock.now_ms()
+        now, plan = self._clock.now_ms(), sight.plan
         engine, contract = engines[plan.engine], contract_of(plan.engine)
-        families = frozenset(map(engine.spell, shape.types))
+        families = frozenset(map(engine.spell, sight.shape.types))
         releases = contract.span(plan.version, families) if contract else (plan.version, plan.version)
-        seen = observe(shape, plan.engine, releases[0], engine.spell)
-        record = follow(watched.record, seen, releases, now, self._remember_ms)
-        if record is not watched.record:
-            if watched.record is not None and record.before is not None and record.since_ms == now:
-                _log.info("%s at %s: now %s, before %s", plan.engine, key[1], _name(releases), record.before.version)
-            self._notes.save(*key, encode(record))
-        watched.missed = {c.family: c for c in gone(record, seen, contract) if _is_missed(c, contract)}
-        watched.findings = tuple(compare(contract, seen)) if contract else ()
-        watched.record, watched.plan, watched.shape, watched.seen = record, plan, shape, seen
+        seen = observe(sight.shape, plan.engine, releases[0], engine.spell)
+        record = follow(before, seen, releases, now, self._remember_ms)
+        if record is not before:
+            if before is not None and record.before is not None and record.since_ms == now:
+                was = record.before.version or "unknown"
+                _log.info("%s at %s: version %s, before %s", plan.engine, sight.instance, _name(releases), was)
+            self._notes.save(sight.job, sight.instance, encode(record))
+        changes = gone(record, seen, contract)
+        odd = [*(compare(contract, seen) if contract else ()), *_meanings(plan.engine, changes)]
+        missed = tuple(change for change in changes if _is_missed(change, contract))
+        return _Watched(sight, record, tuple(odd), missed, reported)
 
-    def _report(self, watched: _Watched, plan: Plan, *, worked: bool) -> None:
+    def _report(self, watched: _Watched, *, worked: bool) -> None:
         """Write a sample for each metric that is missed, and end the series of those that are not any more.
 
         What the contract says is gone is missed at once. Of anything else it may be that it only shows itself with the
         next request, so it is missed after a while in which the engine has worked.
         """
-        now, record = self._clock.now_ms(), watched.record
-        assert record is not None
-        age = now - record.since_ms
+        age = self._clock.now_ms() - watched.record.since_ms
+        if age > self._remember_ms:
+            watched.missed = ()
         waited = worked and age >= self._grace_ms
-        due = [c for c in watched.missed.values() if (c.certain or waited) and age <= self._remember_ms]
-        series = dict.fromkeys(self._series(change, plan, record) for change in due)
-        ended = [one for one in watched.reported if one not in series]
-        fresh = tuple(one for one in series if one not in watched.reported)
-        for one in fresh:
-            labels = dict(one.labels)
-            _log.warning("%s: %s is %s", labels["instance"], labels["metric"], labels["change"])
-        everything = [*series, *ended]
-        if everything:
-            values = np.array([1.0] * len(series) + [STALE_NAN] * len(ended))
-            times = np.full(len(everything), now, np.int64)
-            ids = np.array([one.id for one in everything], np.uint64)
-            self._sink(SampleBatch(ids, times, values, fresh))
-        watched.reported = series
+        due = [change for change in watched.missed if change.certain or waited]
+        before, watched.reported = watched.reported, {}
+        for change in due:
+            series = before.pop(change.family, None) or self._series(change, watched)
+            watched.reported[change.family] = series
+        self._write(tuple(watched.reported.values()), tuple(before.values()))
 
-    def _series(self, change: Change, plan: Plan, record: Record) -> Series:
+    def _write(self, missed: Sequence[Series], ended: Sequence[Series]) -> None:
+        everything = (*missed, *ended)
+        if everything:
+            values = np.array([1.0] * len(missed) + [STALE_NAN] * len(ended))
+            times = np.full(len(everything), self._clock.now_ms(), np.int64)
+            ids = np.array([one.id for one in everything], np.uint64)
+            self._sink(SampleBatch(ids, times, values, tuple(missed)))
+
+    def _series(self, change: Change, watched: _Watched) -> Series:
+        plan, record = watched.sight.plan, watched.record
         users = self._users(plan.engine, change.family)
         named = "; ".join(users[:_NAMED_USERS])
         if len(users) > _NAMED_USERS:
@@ -172,7 +195,28 @@ class ContractWatch:
             "canonical": _effect(plan, change),
             "used_by": named or "nothing that LOMS knows of",
         }
+        _log.warning("%s: %s", watched.sight.instance, change.text)
         return Series.of(LOST, labels_of({**dict(plan.labels), **own}))
+
+
+def _same(one: Sight, other: Sight) -> bool:
+    return one.plan is other.plan and one.shape is other.shape
+
+
+def _meanings(engine: str, changes: Sequence[Change]) -> list[Finding]:
+    """What a family does in another way since the upgrade."""
+    return [
+        Finding(
+            "contract",
+            f"contract_changed_{change.kind}",
+            "info",
+            labels_of({"engine": engine, "family": change.family}),
+            change.text,
+            1.0,
+        )
+        for change in changes
+        if change.kind in ("type", "meaning")
+    ]
 
 
 def _is_missed(change: Change, contract: Contract | None) -> bool:

@@ -11,10 +11,11 @@ from pathlib import Path
 from loms.agent.reader import AnswerReader
 from loms.collect.completion import CompletionClient
 from loms.collect.http import HttpFetcher
-from loms.collect.targets import Auth, Target
+from loms.collect.targets import Address, Auth, Target
 from loms.core.errors import ConfigError, ExpositionError, TargetError
+from loms.core.log import redact
 from loms.core.model import Finding, Shape, labels_of
-from loms.engines.contract import Contract, Observed, compare, contract_of, observe
+from loms.engines.contract import Contract, Observed, compare, contract_names, contract_of, observe
 from loms.engines.engine import Identity, engines, known_paths, recognise
 from loms.engines.identity import identify
 from loms.engines.plan import Meaning
@@ -57,9 +58,9 @@ async def examine(where: str, *, version: str = "", token: str = "") -> Examinat
     client, fetcher = CompletionClient(), HttpFetcher()
     try:
         target, shape = await _fetch(fetcher, where, token)
-        identity = await identify(_engine_of(target.address.shown, shape), partial(client.get, target))
+        identity = await identify(_engine_of(redact(target.address.shown), shape), partial(client.get, target))
         identity = replace(identity, version=version) if version else identity
-        return _examined(target.address.shown, shape, identity, version)
+        return _examined(redact(target.address.shown), shape, identity, version)
     finally:
         await client.close()
         await fetcher.close()
@@ -79,33 +80,33 @@ async def _fetch(fetcher: HttpFetcher, where: str, token: str) -> tuple[Target, 
     if "://" not in where and not re.fullmatch(r"(\[[\da-fA-F:.]+\]|[\w.-]+):\d+(/.*)?", where):
         raise ConfigError(f"{where!r} is neither a file nor host:port nor a URL", hint="for example 10.0.0.7:8000")
     url = where if "://" in where else f"http://{where}"
-    scheme, _, rest = url.partition("://")
-    bare = "/" not in rest.rstrip("/")
-    paths = known_paths() if bare else ("",)
+    host = Address.of(url)
+    here = redact(host.shown).partition("://")[2].partition("/")[0]
+    bare = host.path == "/"
     failures: list[str] = []
-    for path in paths:
-        address = f"{scheme}://{rest.rstrip('/')}{path}" if bare else url
-        target = Target("doctor", rest.partition("/")[0], address, auth=Auth(bearer_token=token))
+    for path in known_paths() if bare else ("",):
+        target = Target("doctor", here, url.rstrip("/") + path if bare else url, auth=Auth(bearer_token=token))
+        shown = redact(target.address.shown)
         try:
             response = await fetcher.fetch(target, TIMEOUT_SECONDS)
             shape = AnswerReader().read(response.body, response.content_type).shape
         except TargetError as error:
             if error.reason in ("refused", "connection", "timeout", "dns", "unreachable", "tls"):
-                hint = error.hint or "is this its host and port?"
-                told = error.message.replace(target.address.shown, where)  # the path does not matter
-                raise TargetError(told, reason=error.reason, hint=hint) from None
-            failures.append(error.message)
+                told = redact(error.message).replace(shown, here)  # the path does not matter
+                raise TargetError(told, reason=error.reason, hint=error.hint or "is this its host and port?") from None
+            failures.append(redact(error.message))
             continue
         except ExpositionError as error:
-            failures.append(f"{target.address.shown}: {error.message}")
+            failures.append(f"{shown}: {error.message}")
             continue
         if shape.names and recognise(_families(shape)):
             return target, shape
-        failures.append(f"{target.address.shown}: no known engine exposes this")
+        failures.append(f"{shown}: no known engine exposes this")
+    flags = (f"{c.title}: {c.flag}" for c in map(contract_of, contract_names()) if c is not None and c.flag)
     raise TargetError(
-        failures[0] if len(failures) == 1 else f"no engine's metrics at {where}: {'; '.join(failures)}",
+        failures[0] if len(failures) == 1 else f"no engine's metrics at {here}: {'; '.join(failures)}",
         reason="http",
-        hint="metrics may be off (llama.cpp: --metrics, SGLang: --enable-metrics), or need a path: URL/path",
+        hint=f"metrics may be off ({', '.join(flags)}), or need a path: URL/path",
     )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from functools import partial
 from weakref import WeakKeyDictionary
 
 from loms.agent import targets as configured
-from loms.agent.contracts import LOOK_SECONDS, ContractWatch, Forgetful, Notes
+from loms.agent.contracts import LOOK_SECONDS, ContractWatch, Forgetful, Notes, Sight
 from loms.agent.reader import AnswerReader
 from loms.agent.users import UsersOfMetrics
 from loms.collect.completion import CompletionClient
@@ -159,26 +159,44 @@ class Agent:
                     up=bool(scraper.last and scraper.last.ok),
                     unavailable=plan.unavailable,
                     unmapped=plan.unmapped,
-                    contract=self._contracts.findings(target.job, target.instance),
+                    contract=self._contracts.findings(scraper),
                 )
             )
         return rows
 
     async def _watch_contracts(self) -> None:
-        """Look at every target now and then. A new shape takes a while to compare, so it happens in a thread."""
+        """Look at every target now and then. What takes a while, or may wait for the store, happens in a thread."""
+        await asyncio.to_thread(self._users.read)
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            for scraper in self._pool.scrapers if self._pool else ():
-                if not self._contracts.due(scraper, self._translators[scraper]):
-                    continue
-                looking = asyncio.ensure_future(
-                    asyncio.to_thread(self._contracts.look, scraper, self._translators[scraper])
-                )
-                try:
-                    with guard("contracts"):
-                        await asyncio.shield(looking)
-                finally:
-                    await asyncio.wait((looking,))  # the store must not be closed under it
+            looking = asyncio.ensure_future(asyncio.to_thread(self._look, self._sights()))
+            try:
+                with guard("contracts"):
+                    await asyncio.shield(looking)
+            finally:
+                await asyncio.wait((looking,))  # the store must not be closed under it
+
+    def _sights(self) -> dict[Scraper, Sight | None]:
+        """The newest good scrape of every target whose engine is known, if it has one."""
+        found: dict[Scraper, Sight | None] = {}
+        for scraper in self._pool.scrapers if self._pool else ():
+            translator, last = self._translators[scraper], scraper.last
+            plan = translator.newest
+            found[scraper] = None
+            if last is None or last.exposition is None or plan is None or last.plan is not plan or not plan.engine:
+                continue
+            if translator.settled:
+                worked = any(translator.progress(last.exposition).values())
+                target = scraper.target
+                found[scraper] = Sight(target.job, target.instance, plan, last.exposition.shape, worked)
+        return found
+
+    def _look(self, sights: Mapping[Scraper, Sight | None]) -> None:
+        self._contracts.keep_only(tuple(sights))
+        for scraper, sight in sights.items():
+            if self._contracts.due(scraper, sight):
+                with guard("contracts"):
+                    self._contracts.look(scraper, sight)
 
     def _files(self) -> list[Discovery]:
         return [

@@ -22,48 +22,44 @@ REREAD_SECONDS = 60.0
 
 
 class UsersOfMetrics:
-    """Reads the files anew when it is asked and a minute has passed.
+    """Reads the files (`read`), and again when it is asked and a minute has passed.
 
     A file that cannot be read is told in the log, once, and in `problem`; the others count all the same.
     """
 
     def __init__(self, config: Config, clock: Clock) -> None:
-        used_by = config.contracts.used_by
         self._sources = [
-            *(Sources(rules=[path]) for path in (*config.rules.files, *used_by.rules)),
-            *(Sources(grafana=[path]) for path in used_by.grafana),
-            *(Sources(keda=[path]) for path in used_by.keda),
-            *(Sources(hpa=[path]) for path in used_by.hpa),
+            *(Sources(rules=[path]) for path in config.rules.files),
+            *(Sources({kind: [path]}) for kind, paths in config.contracts.used_by for path in paths),
         ]
         self._clock = clock
         self._read_at: float | None = None
+        self._expressions: list[Expression] = []
         self._places: dict[str, Mapping[str, tuple[Place, ...]]] = {}
         self.problem = ""
         """The first file that could not be read, in one sentence."""
 
-    def __call__(self, engine: str, family: str) -> Sequence[str]:
-        """Places in words, in the order of the files."""
-        now = self._clock.monotonic()
-        if self._read_at is None or now - self._read_at >= REREAD_SECONDS:
-            self._read_at, self._places = now, {}
-        if engine not in self._places:
-            self._places[engine] = self._references(engine)
-        return [
-            f"{place.where} ({Path(place.file).name}:{place.line})" for place in self._places[engine].get(family, ())
-        ]
-
-    def _references(self, engine: str) -> Mapping[str, tuple[Place, ...]]:
-        expressions: list[Expression] = []
-        problem = ""
+    def read(self) -> None:
+        """Read all files anew."""
+        self._read_at, self._places, self._expressions, problem = self._clock.monotonic(), {}, [], ""
         for source in self._sources:
             try:
-                expressions += read(source).expressions
+                self._expressions += read(source).expressions
             except ConfigError as error:
                 problem = problem or error.message
         if problem and problem != self.problem:
             _log.warning("what uses a metric is not wholly known: %s", problem)
         self.problem = problem
-        contract = contract_of(engine)
-        return references(
-            expressions, spell=engines[engine].spell, families=tuple(contract.families) if contract else ()
-        )
+
+    def __call__(self, engine: str, family: str) -> Sequence[str]:
+        """Places in words, in the order of the files."""
+        if self._read_at is None or self._clock.monotonic() - self._read_at >= REREAD_SECONDS:
+            self.read()
+        if engine not in self._places:
+            contract = contract_of(engine)
+            families = tuple(contract.families) if contract else ()
+            self._places[engine] = references(self._expressions, spell=engines[engine].spell, families=families)
+        found = self._places[engine].get(family, ())
+        # No line: it is part of an alert's identity, and what stands above it may grow.
+        told = list(dict.fromkeys(f"{place.where} ({Path(place.file).name})" for place in found))
+        return [*told, f"what else is not known: {self.problem}"] if self.problem else told

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from loms.core.clock import SystemClock
 from loms.core.config import Config, load, show
+from loms.core.errors import ConfigError
 
 app = typer.Typer(help="Check a configuration file, or show the settings in force.", no_args_is_help=True)
 
@@ -27,8 +29,9 @@ def load_config(path: Path | None) -> Config:
 def check(
     file: Annotated[Path | None, typer.Argument(help="Configuration file.")] = None,
 ) -> None:
-    """Check a configuration file and the files of rules and engines it names. Exit code 2 when something is wrong."""
+    """Check a configuration file and the files that it names. Exit code 2 when something is wrong."""
     from loms.agent.targets import static
+    from loms.agent.users import UsersOfMetrics
     from loms.alerting.receiver import receivers_of
     from loms.engines.custom import read_engines
     from loms.rules.read import load_groups
@@ -38,6 +41,10 @@ def check(
     rules = sum(len(group.rules) for group in groups)
     targets, receivers = static(settings), receivers_of(settings.alerting)
     engines = read_engines(settings.engines)
+    users = UsersOfMetrics(settings, SystemClock())
+    users.read()
+    if users.problem:
+        raise ConfigError(f"contracts.used_by: {users.problem}")
     name = file or (Path("loms.yaml") if Path("loms.yaml").exists() else "defaults")
     counts = f"{len(targets)} static targets, {rules} rules, {len(receivers)} receivers"
     counts += f", {len(engines)} engines of your own" if engines else ""

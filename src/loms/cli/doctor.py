@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +21,8 @@ from loms.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from loms.agent.examine import Examination
+    from loms.engines.signals import Signal
+    from loms.lint.files import Sources
     from loms.lint.problem import Problem, Report
 
 _STATUS = {
@@ -30,20 +34,31 @@ _STATUS = {
 _STYLE = {"error": "bold red", "critical": "bold red", "warning": "yellow", "info": "cyan", "none": "dim"}
 _WRONG = ("contract_missing", "contract_changed_type")
 """What makes an exit code: the release promises it. What is merely unknown or set otherwise does not."""
+_EACH = "a file, folder or glob (repeatable)."
+_PANEL = "Files to hold against the target"
 
 
 def doctor(
     target: Annotated[str, typer.Argument(help="host:port, a URL, or a file with a saved exposition.")],
-    rules: Annotated[list[str] | None, typer.Option(help="Prometheus rules (file, folder, glob; repeatable).")] = None,
-    grafana: Annotated[list[str] | None, typer.Option(help="Grafana dashboards in JSON (likewise).")] = None,
-    keda: Annotated[list[str] | None, typer.Option(help="KEDA ScaledObjects and ScaledJobs (likewise).")] = None,
+    rules: Annotated[list[str] | None, typer.Option(rich_help_panel=_PANEL, help=f"Prometheus rules: {_EACH}")] = None,
+    grafana: Annotated[
+        list[str] | None, typer.Option(rich_help_panel=_PANEL, help=f"Grafana dashboards: {_EACH}")
+    ] = None,
+    keda: Annotated[
+        list[str] | None, typer.Option(rich_help_panel=_PANEL, help=f"KEDA ScaledObjects and ScaledJobs: {_EACH}")
+    ] = None,
     hpa: Annotated[
-        list[str] | None, typer.Option(help="HorizontalPodAutoscalers and prometheus-adapter rules (likewise).")
+        list[str] | None,
+        typer.Option(rich_help_panel=_PANEL, help=f"HorizontalPodAutoscalers and prometheus-adapter rules: {_EACH}"),
     ] = None,
     label: Annotated[
-        list[str] | None, typer.Option(help="A label that your Prometheus adds to every series (repeatable).")
+        list[str] | None,
+        typer.Option(rich_help_panel=_PANEL, help="A label that your Prometheus adds to every series (repeatable)."),
     ] = None,
-    patch: Annotated[Path | None, typer.Option(help="Write the rewrites as a patch; apply with: patch -p1.")] = None,
+    patch: Annotated[
+        Path | None,
+        typer.Option(rich_help_panel=_PANEL, help="Write the rewrites to this file; apply it with: patch -p1."),
+    ] = None,
     version: Annotated[str, typer.Option(help="The engine's version, where it does not say it.")] = "",
     engine: Annotated[list[str] | None, typer.Option(help="File of an engine of your own (repeatable).")] = None,
     token: Annotated[str, typer.Option(envvar="LOMS_TARGET_TOKEN", help="Bearer token of the target.")] = "",
@@ -51,22 +66,22 @@ def doctor(
 ) -> None:
     """Say which signals a target gives, which not and why; and what in rules, dashboards and scalers does not fit it.
 
-    Exit code 0: all is well; 1: a promised metric is missing, or a file uses something that does not work; 2: an
-    argument or one of your files cannot be read; 3: the target cannot.
+    Exit code 0: all is well.
+    1: a promised metric is missing, or a file uses what does not work.
+    2: an argument or one of your files cannot be read. 3: the target cannot.
     """
     from loms.agent.examine import examine
     from loms.engines.contract import contract_names, contract_of
     from loms.engines.custom import declare
     from loms.lint.check import check
-    from loms.lint.files import Sources
     from loms.lint.patch import patch as diff
 
     declare(engine or [])
     found = asyncio.run(examine(target, version=version, token=token))
-    sources = Sources(rules or (), grafana or (), keda or (), hpa or ())
+    sources: Sources = {"rules": rules or (), "grafana": grafana or (), "keda": keda or (), "hpa": hpa or ()}
     report: Report | None = None
     rewrites = ""
-    if rules or grafana or keda or hpa:
+    if any(sources.values()):
         others = [contract for name in contract_names() if (contract := contract_of(name)) is not None]
         report = check(sources, found.observed, found.contract, others=others, extra_labels=label or ())
         rewrites = diff(report.problems)
@@ -127,7 +142,7 @@ def _print_target(console: Console, found: Examination) -> None:
         console.print(f"\n[dim]without a canonical name: {shown(', '.join(found.meaning.unmapped))}[/]")
 
 
-def _why(signal: Any) -> str:
+def _why(signal: Signal) -> str:
     parts = []
     if signal.sources:
         parts.append(f"[dim]{shown(' + '.join(signal.sources))}[/]")
@@ -144,8 +159,8 @@ def _print_report(console: Console, report: Report, rewrites: str, patch: Path |
     errors, warnings = report.count("error"), report.count("warning")
     looked = f"{report.expressions} expressions in {len(report.files)} files"
     console.print(f"\n[bold]{looked}[/]: {errors} errors, {warnings} warnings")
-    for problem in report.problems:
-        _print_problem(console, problem)
+    for file, problems in groupby(report.problems, key=lambda problem: problem.place.file):
+        _print_file(console, file, list(problems))
     if not report.problems:
         console.print("[green]✓[/] Everything in them fits this target.")
     if rewrites and patch is None:
@@ -153,15 +168,23 @@ def _print_report(console: Console, report: Report, rewrites: str, patch: Path |
         print(rewrites, end="")
     elif rewrites:
         console.print(f"\nThe rewrites are in {shown(str(patch))}; apply them with: patch -p1 < {shown(str(patch))}")
+    elif patch is not None:
+        console.print(f"\nThere is nothing to rewrite, and {shown(str(patch))} is empty.")
 
 
-def _print_problem(console: Console, problem: Problem) -> None:
-    style = _STYLE[problem.severity]
-    console.print(f"\n{shown(str(problem.place))}", soft_wrap=True)
-    console.print(Padding(f"[{style}]{problem.kind}[/]  {shown(problem.text)}", (0, 0, 0, 2)))
-    if problem.rewrite:
-        console.print(Padding(f"[red]- {shown(problem.expression.strip())}[/]", (0, 0, 0, 4)))
-        console.print(Padding(f"[green]+ {shown(problem.rewrite.strip())}[/]", (0, 0, 0, 4)))
+def _print_file(console: Console, file: str, problems: Sequence[Problem]) -> None:
+    """What is wrong, each once, with its places. What the patch rewrites, it shows."""
+    console.print(f"\n[bold]{shown(file)}[/]", soft_wrap=True)
+    same: dict[tuple[str, str, str], list[Problem]] = {}
+    for problem in problems:
+        same.setdefault((problem.severity, problem.kind, problem.text), []).append(problem)
+    for (severity, kind, text), found in same.items():
+        console.print(Padding(f"[{_STYLE[severity]}]{severity} {kind}[/]  {shown(text)}", (0, 0, 0, 2)))
+        for problem in found:
+            console.print(f"    [dim]line {problem.place.line}:[/] {shown(problem.place.where)}", soft_wrap=True)
+            if problem.rewrite and not problem.edits:
+                console.print(Padding(f"[red]- {shown(problem.expression.strip())}[/]", (0, 0, 0, 6)))
+                console.print(Padding(f"[green]+ {shown(problem.rewrite.strip())}[/]", (0, 0, 0, 6)))
 
 
 def _version(stated: str, releases: tuple[str, str]) -> str:

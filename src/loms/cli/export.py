@@ -14,6 +14,7 @@ import typer
 from loms.cli.client import JsonOption
 from loms.core.config import parse_duration
 from loms.core.errors import ConfigError, LomsError, MissingPackageError
+from loms.core.nearest import did_you_mean
 
 app = typer.Typer(
     help="LOMS's canonical series and dashboards for your own Prometheus and Grafana.", no_args_is_help=True
@@ -90,7 +91,7 @@ def grafana(
     names = dashboard or list(BOARDS)
     for name in names:
         if name not in BOARDS:
-            raise ConfigError(f"--dashboard: there is none named {name!r}", hint=f"known: {', '.join(BOARDS)}")
+            raise ConfigError(f"--dashboard: there is none named {name!r}", hint=did_you_mean(name, BOARDS))
     if output == "-" and len(names) > 1:
         raise ConfigError(
             "the terminal takes one dashboard only", hint=f"--dashboard {names[0]}, or --output DIR for all of them"

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlencode
 
-import yaml
-
 from loms.collect.protocols import Fetcher, Reader, Recognise
 from loms.collect.targets import Target
 from loms.core.clock import Clock
 from loms.core.config import parse_duration
 from loms.core.errors import ConfigError, ExpositionError, TargetError
 from loms.core.model import labels_of
+from loms.core.nearest import did_you_mean
+from loms.core.yaml_file import parse, read_text
 
 _log = logging.getLogger("loms.discovery")
 
@@ -104,19 +104,11 @@ def _matching(patterns: Sequence[str]) -> list[Path]:
 
 
 def _load(path: Path) -> object:
+    text = read_text(path)
     try:
-        text = path.read_text(encoding="utf-8")
-        if path.suffix == ".json":
-            return json.loads(text)
-        return yaml.safe_load(text) or []
+        return json.loads(text) if path.suffix == ".json" else parse(text, str(path)).data() or []
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise ConfigError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from None
 
 
 def _targets(data: object, path: Path, template: Target, defaults: Mapping[str, str]) -> tuple[Target, ...]:
@@ -132,7 +124,8 @@ def _targets(data: object, path: Path, template: Target, defaults: Mapping[str, 
             raise ConfigError(f"{path}: the labels of group {count} must be texts", hint="quote numbers")
         unknown = set(group) - {"targets", "labels"}
         if unknown:
-            raise ConfigError(f"{path}: group {count} has an unknown key {min(unknown)!r}; known: targets, labels")
+            hint = did_you_mean(min(unknown), ("targets", "labels"))
+            raise ConfigError(f"{path}: group {count} has an unknown key {min(unknown)!r}; {hint}")
         found += [_target(address, {**defaults, **labels}, path, template) for address in addresses]
     return tuple(found)
 

@@ -314,7 +314,7 @@ def _bad_status(answer: Answer) -> TargetError:
         401: "set bearer_token or basic_auth",
         403: "set bearer_token or basic_auth",
         404: "is this the metrics path?",
-        501: "llama.cpp needs --metrics, SGLang --enable-metrics",
+        501: "are metrics switched on? loms doctor names the flags",
     }
     return TargetError(f"the answer is HTTP {answer.status}", reason="http", hint=hints.get(answer.status, ""))
 

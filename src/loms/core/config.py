@@ -7,7 +7,6 @@ YAML. This is the only module that reads the environment.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -18,8 +17,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from loms.core.errors import ConfigError
+from loms.core.nearest import did_you_mean
 from loms.core.units import Bytes, Duration, format_duration, parse_bytes, parse_duration
-from loms.core.yaml_file import Key, dotted, place, read_mapping
+from loms.core.yaml_file import Key, dotted, read_mapping
 
 __all__ = ["Bytes", "Config", "Duration", "Section", "format_duration", "load", "parse_bytes", "parse_duration", "show"]
 
@@ -321,9 +321,7 @@ def _explain(error: ValidationError, where: str, lines: Mapping[Key, int]) -> st
     key: Key = first["loc"]
     at = _place(where, lines, key)
     if first["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(key[-1]), _known(key[:-1]), n=1, cutoff=0.5)
-        known = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(_known(key[:-1]))}"
-        return f"{at}: unknown key {dotted(key)!r}; {known}"
+        return f"{at}: unknown key {dotted(key)!r}; {did_you_mean(key[-1], _known(key[:-1]))}"
     if first["type"] == "missing":
         return f"{at}: key {dotted(key)!r} is required"
     reason = first["msg"].removeprefix("Value error, ")
@@ -335,7 +333,7 @@ def _place(where: str, lines: Mapping[Key, int], key: Key) -> str:
     known = next((key[:n] for n in range(len(key), 0, -1) if key[:n] in lines), ())
     if lines.get(known) == _ENVIRONMENT:
         return f"environment variable {_variable(known)}"
-    return place(where, lines, known)
+    return f"{where}:{lines[known]}" if known in lines else where
 
 
 def _variable(key: Key) -> str:

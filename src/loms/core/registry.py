@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from importlib.metadata import entry_points
 from typing import Generic, TypeVar
 
 from loms.core.errors import ConfigError
+from loms.core.nearest import did_you_mean
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -50,9 +50,7 @@ class Registry(Generic[T]):
     def __getitem__(self, name: str) -> T:
         if name in self._items:
             return self._items[name]
-        near = difflib.get_close_matches(name, self._items, n=1)
-        known = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(self._items)) or 'none'}"
-        raise ConfigError(f"there is no {self.kind} named {name!r}", hint=known)
+        raise ConfigError(f"there is no {self.kind} named {name!r}", hint=did_you_mean(name, self))
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._items))

@@ -8,18 +8,17 @@ names file, line and key.
 
 from __future__ import annotations
 
-import difflib
-import glob
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, cast
+from typing import ClassVar, cast
 
 from loms.core.errors import ConfigError
+from loms.core.families import HISTOGRAM
+from loms.core.nearest import did_you_mean
 from loms.core.semconv import BY_PROMETHEUS, CATALOGUE
-from loms.core.yaml_file import Key, dotted, place, read_mapping
-from loms.engines.draft import HISTOGRAM, OF_DEVICES
+from loms.core.yaml_file import Node, files_of, parse, read_text
+from loms.engines.draft import OF_DEVICES
 from loms.engines.engine import DEVICE_NAMES, ENGINE_NAMES, Engine, Get, Identity, Row, add, engines
 from loms.engines.source import parse_source
 
@@ -67,7 +66,7 @@ def read_engines(patterns: Iterable[str]) -> dict[str, type[Declared]]:
     Raises `ConfigError` for a file that does not exist or has a mistake, and for a name that is taken.
     """
     found: dict[str, type[Declared]] = {}
-    for path in _files(patterns):
+    for path in files_of(patterns, "engines"):
         name, engine = read_engine(path)
         if name in found:
             raise ConfigError(f"{path}: an engine named {name!r} is declared in another file, too")
@@ -78,195 +77,130 @@ def read_engines(patterns: Iterable[str]) -> dict[str, type[Declared]]:
 def read_engine(path: Path) -> tuple[str, type[Declared]]:
     """Name and class of the engine that a file declares. Raises `ConfigError`."""
     engines.load()
-    data, lines = read_mapping(path)
-    file = _File(str(path), data, lines)
-    file.only((), KEYS)
-    name = file.text(("name",), _NAME)
+    top = parse(read_text(path), str(path)).keys(KEYS, ("name", "match", "metrics"))
+    name = _text(top["name"], _NAME)
     if name in engines:
-        file.fail(("name",), f"an engine named {name!r} exists already", hint="choose another name")
-    prefix, families = _match(file, name)
-    fixed = file.texts(("fixed",))
-    rows = tuple(_rows(file, fixed))
+        top["name"].fail(f"an engine named {name!r} exists already", hint="choose another name")
+    prefix, families = _match(top["match"], name)
+    fixed = _labels(top.get("fixed"))
+    rows = tuple(_rows(top["metrics"], fixed))
     if not rows:
-        file.fail(("metrics",), "metrics is empty: nothing would be translated")
+        top["metrics"].fail("is empty: nothing would be translated")
     mapped = {row.canonical for row in rows}
     device = all(canonical.startswith(OF_DEVICES) for canonical in mapped)
+    left = (n for n in (DEVICE_NAMES if device else ENGINE_NAMES) if n not in mapped and n != "llm.engine.info")
     namespace = {
         "__doc__": f"Declared in {path}.",
         "__module__": __name__,
         "prefix": prefix,
         "families": families,
         "model": fixed.get("model", ""),
-        "openai": file.flag(("openai",)),
+        "openai": _flag(top.get("openai")),
         "device": device,
-        "rename": file.texts(("labels",)),
-        "replicas": frozenset(file.list(("replicas",), _LABEL)),
-        "carries": _carried(file),
+        "rename": _labels(top.get("labels")),
+        "replicas": frozenset(_list(top.get("replicas"), _LABEL)),
+        "carries": _carried(top.get("carries")),
         "table": rows,
-        "never": _never(file, mapped, DEVICE_NAMES if device else ENGINE_NAMES),
+        "never": {**dict.fromkeys(left, f"{path} maps nothing to it"), **_never(top.get("never"), mapped)},
     }
     return name, cast("type[Declared]", type(f"Declared_{re.sub('[^a-z0-9]', '_', name)}", (Declared,), namespace))
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    """What a file holds, with a complaint for whatever it should not hold."""
-
-    where: str
-    data: Mapping[str, Any]
-    lines: Mapping[Key, int]
-
-    def fail(self, key: Key, text: str, hint: str = "") -> NoReturn:
-        raise ConfigError(f"{place(self.where, self.lines, key)}: {text}", hint=hint)
-
-    def get(self, key: Key) -> Any:
-        value: Any = self.data
-        for part in key:
-            value = value.get(part) if isinstance(value, Mapping) else value[cast("int", part)]
-        return value
-
-    def only(self, key: Key, known: Sequence[str]) -> None:
-        """Refuse keys that are not ``known``."""
-        for found in self.get(key):
-            if found not in known:
-                self.fail((*key, found), f"unknown key {dotted((*key, found))!r}; {_nearest(str(found), known)}")
-
-    def text(self, key: Key, pattern: re.Pattern[str]) -> str:
-        value = self.get(key)
-        if value is None:
-            self.fail(key, f"key {dotted(key)!r} is required")
-        if not isinstance(value, str) or not pattern.fullmatch(value):
-            self.fail(key, f"{dotted(key)}: {value!r} is not {_WORDS[pattern]}")
-        return value
-
-    def flag(self, key: Key) -> bool:
-        value = self.get(key)
-        if value not in (None, True, False):
-            self.fail(key, f"{dotted(key)}: {value!r} is neither true nor false")
-        return bool(value)
-
-    def list(self, key: Key, pattern: re.Pattern[str]) -> tuple[str, ...]:
-        value = self.get(key)
-        if value is not None and not isinstance(value, list):
-            self.fail(key, f"{dotted(key)} must be a list of texts")
-        return tuple(self.text((*key, index), pattern) for index in range(len(value or ())))
-
-    def texts(self, key: Key) -> dict[str, str]:
-        """A mapping of label names to texts; numbers count as texts."""
-        value = self.mapping(key)
-        for label, text in value.items():
-            if not isinstance(label, str) or not _LABEL.fullmatch(label):
-                self.fail((*key, label), f"{dotted(key)}: {label!r} cannot be the name of a label")
-            if isinstance(text, bool) or not isinstance(text, (str, int, float)):
-                self.fail((*key, label), f"{dotted((*key, label))} must be a text")
-        return {label: str(text) for label, text in value.items()}
-
-    def mapping(self, key: Key) -> Mapping[str, Any]:
-        value = self.get(key)
-        if value is not None and not isinstance(value, dict):
-            self.fail(key, f"{dotted(key)} must be a mapping")
-        return value or {}
+def _text(node: Node, pattern: re.Pattern[str]) -> str:
+    text = node.text()
+    if not pattern.fullmatch(text):
+        node.fail(f"{text!r} is not {_WORDS[pattern]}")
+    return text
 
 
-def _files(patterns: Iterable[str]) -> Iterator[Path]:
-    for pattern in patterns:
-        found = sorted(glob.glob(str(Path(pattern).expanduser())))
-        if not found and not glob.has_magic(pattern):
-            raise ConfigError(f"engines: {pattern} does not exist")
-        yield from map(Path, found)
+def _flag(node: Node | None) -> bool:
+    value = node.data() if node else None
+    if node and value not in (None, True, False):
+        node.fail(f"{value!r} is neither true nor false")
+    return bool(value)
 
 
-def _match(file: _File, name: str) -> tuple[str, frozenset[str]]:
+def _list(node: Node | None, pattern: re.Pattern[str]) -> tuple[str, ...]:
+    return tuple(_text(item, pattern) for item in node.items()) if node else ()
+
+
+def _labels(node: Node | None) -> dict[str, str]:
+    """Label names and texts."""
+    found = {}
+    for label, value in node.pairs() if node else ():
+        if not _LABEL.fullmatch(label):
+            value.fail(f"{label!r} is not {_WORDS[_LABEL]}")
+        found[label] = value.text()
+    return found
+
+
+def _match(node: Node, name: str) -> tuple[str, frozenset[str]]:
     """Prefix of the engine's own families, and those that must all be there."""
-    key: Key = ("match",)
-    if isinstance(file.get(key), list):
-        families = file.list(key, _FAMILY)
-        if not families:
-            file.fail(key, "match is empty: every exposition would be this engine's")
-        return f"{name}_", frozenset(families)
-    return file.text(key, _FAMILY), frozenset()
+    if node.shape != "list":
+        return _text(node, _FAMILY), frozenset()
+    families = _list(node, _FAMILY)
+    if not families:
+        node.fail("is empty: every exposition would be this engine's")
+    return f"{name}_", frozenset(families)
 
 
-def _carried(file: _File) -> tuple[str, ...]:
-    carried = file.list(("carries",), _NAME)
-    for index, other in enumerate(carried):
-        if other not in engines:
-            file.fail(("carries", index), f"carries: there is no engine {other!r}; {_nearest(other, list(engines))}")
-    return carried
+def _carried(node: Node | None) -> tuple[str, ...]:
+    for item in node.items() if node else ():
+        if item.text() not in engines:
+            item.fail(f"there is no engine {item.text()!r}; {did_you_mean(item.text(), engines)}")
+    return _list(node, _NAME)
 
 
-def _rows(file: _File, fixed: Mapping[str, str]) -> Iterator[Row]:
-    for written in file.mapping(("metrics",)):
-        key: Key = ("metrics", written)
-        canonical, value = _canonical(file, key), file.get(key)
-        several = isinstance(value, list) and any(isinstance(item, dict) for item in value)
-        for at in [(*key, index) for index in range(len(value))] if several else [key]:
+def _rows(metrics: Node, fixed: Mapping[str, str]) -> Iterator[Row]:
+    for written, value in metrics.pairs():
+        canonical = _canonical(written, value)
+        several = value.shape == "list" and any(item.shape == "mapping" for item in value.items())
+        for item in value.items() if several else (value,):
             try:
-                yield _row(file, at, canonical, fixed)
+                yield _row(item, canonical, fixed)
             except ValueError as error:
-                file.fail(at, f"{dotted(at)}: {error}")
+                item.fail(str(error))
 
 
-def _row(file: _File, key: Key, canonical: str, fixed: Mapping[str, str]) -> Row:
-    if not isinstance(file.get(key), dict):
-        return Row(canonical, _sources(file, key), fixed)
-    file.only(key, ROW_KEYS)
-    part = file.get((*key, "part")) or ""
+def _row(node: Node, canonical: str, fixed: Mapping[str, str]) -> Row:
+    if node.shape != "mapping":
+        return Row(canonical, _sources(node), fixed)
+    keys = node.keys(ROW_KEYS, ("source",))
+    part = keys["part"].text() if "part" in keys else ""
     if part and part not in HISTOGRAM[1:]:
-        file.fail((*key, "part"), f"{dotted((*key, 'part'))}: {part!r} is neither _sum nor _count")
+        keys["part"].fail(f"{part!r} is neither _sum nor _count")
     if part and CATALOGUE[canonical].instrument != "histogram":
-        file.fail((*key, "part"), f"{canonical} is no histogram and has no part {part}")
-    return Row(
-        canonical,
-        _sources(file, (*key, "source")),
-        {**fixed, **file.texts((*key, "fixed"))},
-        without=file.list((*key, "without"), _LABEL),
-        part=part,
-    )
+        keys["part"].fail(f"{canonical} is no histogram and has no part {part}")
+    labels, without = _labels(keys.get("fixed")), _list(keys.get("without"), _LABEL)
+    return Row(canonical, _sources(keys["source"]), {**fixed, **labels}, without=without, part=part)
 
 
-def _sources(file: _File, key: Key) -> tuple[str, ...]:
-    value = file.get(key)
-    alternatives = value if isinstance(value, list) else [value]
+def _sources(node: Node) -> tuple[str, ...]:
+    alternatives = tuple(node.items()) if node.shape == "list" else (node,)
     if not alternatives:
-        file.fail(key, f"{dotted(key)} names no source")
-    for index, source in enumerate(alternatives):
-        at = (*key, index) if isinstance(value, list) else key
-        if not isinstance(source, str):
-            file.fail(at, f"{dotted(at)} must be a source, such as acme_queue_ms * 0.001")
-        try:
-            parse_source(source)
-        except ValueError as error:
-            file.fail(at, f"{dotted(at)}: {error}")
-    return tuple(alternatives)
+        node.fail("names no source")
+    for one in alternatives:
+        one.convert(parse_source)
+    return tuple(one.text() for one in alternatives)
 
 
-def _canonical(file: _File, key: Key) -> str:
+def _canonical(written: str, node: Node) -> str:
     """The OpenTelemetry name of a key, which may be spelled in either way."""
-    written = str(key[-1])
-    if written in CATALOGUE:
-        return written
     if written in BY_PROMETHEUS:
         return BY_PROMETHEUS[written].name
-    known = [*CATALOGUE, *BY_PROMETHEUS]
-    return file.fail(key, f"there is no canonical metric {written!r}; {_nearest(written, known)}")
+    if written not in CATALOGUE:
+        node.fail(f"there is no canonical metric {written!r}; {did_you_mean(written, [*CATALOGUE, *BY_PROMETHEUS])}")
+    return written
 
 
-def _never(file: _File, mapped: set[str], wanted: Iterable[str]) -> dict[str, str]:
-    """The file's reasons, and the file itself for whatever it does not speak of."""
-    reasons: dict[str, str] = {}
-    for written, reason in file.mapping(("never",)).items():
-        key: Key = ("never", written)
-        canonical = _canonical(file, key)
+def _never(node: Node | None, mapped: set[str]) -> dict[str, str]:
+    """Canonical metric → the file's reason."""
+    reasons = {}
+    for written, value in node.pairs() if node else ():
+        canonical = _canonical(written, value)
         if canonical in mapped:
-            file.fail(key, f"never: {canonical} is mapped under metrics")
-        if not isinstance(reason, str) or not reason.strip():
-            file.fail(key, f"{dotted(key)} must be a reason")
-        reasons[canonical] = reason
-    left = (name for name in wanted if name not in mapped and name != "llm.engine.info")
-    return {**dict.fromkeys(left, f"{file.where} maps nothing to it"), **reasons}
-
-
-def _nearest(found: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(found, known, n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known[:12])}"
+            value.fail(f"{canonical} is mapped under metrics")
+        if not value.text().strip():
+            value.fail("must be a reason")
+        reasons[canonical] = value.text()
+    return reasons

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from loms.core.families import suffixes
 from loms.core.model import Labels, Shape, labels_of
 from loms.core.semconv import CATALOGUE
 from loms.engines.source import Term
 
-HISTOGRAM = ("_bucket", "_sum", "_count")
 OF_DEVICES = ("hw.", "llm.gpu.", "llm.process.")
 """Metrics of devices and processes: no model and no hop stands on them unless the exposition itself says so."""
 
@@ -100,7 +100,7 @@ class Draft:
         term = Term(term) if isinstance(term, str) else term
         if term.scale is not None and not self.matching(term.scale):
             return False
-        return any(self.matching(term, suffix) for suffix, _ in _suffixes(metric, part))
+        return any(self.matching(term, suffix) for suffix, _ in suffixes(metric, part))
 
     def labels(
         self,
@@ -133,7 +133,7 @@ class Draft:
         """
         scale, inverse = terms[0].scale, terms[0].inverse
         scales = [(position, relabel(position)) for position in self.matching(scale)] if scale else []
-        for raw_suffix, suffix in _suffixes(metric, part):
+        for raw_suffix, suffix in suffixes(metric, part):
             found: dict[Labels, dict[Labels, dict[int, list[tuple[int, float]]]]] = {}
             for number, term in enumerate(terms):
                 factor = 1.0 if suffix in ("_bucket", "_count") else term.factor
@@ -213,10 +213,3 @@ def _scaled(labels: Labels, factor: float) -> Labels:
     return tuple(
         (key, f"{float(value) * factor:.12g}" if key == "le" and value != "+Inf" else value) for key, value in labels
     )
-
-
-def _suffixes(metric: str, part: str) -> tuple[tuple[str, str], ...]:
-    """What follows the family's name in the raw and in the canonical series of this metric."""
-    if part:
-        return (("", part),)
-    return tuple((s, s) for s in HISTOGRAM) if CATALOGUE[metric].instrument == "histogram" else (("", ""),)

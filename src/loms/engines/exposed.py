@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 
+from loms.core.families import family_of
 from loms.core.model import Shape
 
-_COUNTED = ("histogram", "gaugehistogram", "summary")
-_PARTS = ("_bucket", "_sum", "_count", "_gsum", "_gcount")
 _SPELLED = {"unknown": "untyped", "": "untyped", "info": "gauge", "stateset": "gauge"}
 """OpenMetrics types that the text format 0.0.4 writes in another way."""
 
@@ -41,17 +40,17 @@ def observe(shape: Shape, engine: str, version: str, spell: Callable[[str], str]
     """
     types = {spell(name): type_ for name, type_ in shape.types.items()}
     samples = {name: spell(name) for name in dict.fromkeys(shape.names)}
-    family_of = {name: _family(sample, types) for name, sample in samples.items()}
+    families = {name: _family(sample, types) for name, sample in samples.items()}
     labels: dict[str, set[str]] = defaultdict(set)
     bounds: dict[str, set[float]] = defaultdict(set)
     for name, pairs in zip(shape.names, shape.labels, strict=True):
-        family = family_of[name]
+        family = families[name]
         for label, value in pairs:
             if label == "le" and name.endswith("_bucket"):
                 bounds[family].add(float(value))
             elif label not in ("le", "quantile"):
                 labels[family].add(label)
-    names = set(family_of.values()) - {""}
+    names = set(families.values()) - {""}
     names |= _without_series(types, names)
     return Observed(
         engine,
@@ -65,20 +64,8 @@ def observe(shape: Shape, engine: str, version: str, spell: Callable[[str], str]
 
 def _family(sample: str, types: Mapping[str, str]) -> str:
     """The family of a sample; nothing for the time at which a series was created."""
-    if _is_created(sample, types):
-        return ""
-    if sample in types:
-        return sample
-    for part in _PARTS:
-        base = sample.removesuffix(part)
-        if base != sample and types.get(base) in _COUNTED:
-            return base
-    return sample
-
-
-def _is_created(name: str, types: Mapping[str, str]) -> bool:
-    base = name.removesuffix("_created")
-    return base != name and (base in types or f"{base}_total" in types)
+    family, part = family_of(sample, types)
+    return "" if part == "_created" else family
 
 
 def _without_series(types: Mapping[str, str], names: Set[str]) -> set[str]:
@@ -87,7 +74,7 @@ def _without_series(types: Mapping[str, str], names: Set[str]) -> set[str]:
     return {
         f"{name}_total" if openmetrics and type_ == "counter" else name
         for name, type_ in types.items()
-        if not _is_created(name, types) and not (type_ == "info" and f"{name}_info" in names)
+        if _family(name, types) and not (type_ == "info" and f"{name}_info" in names)
     }
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from loms.core.families import owners
 from loms.engines.release import Release, between, parse_release
 
 Presence = Literal["yes", "no", "maybe", "unknown"]
-
-_PARTS = ("_bucket", "_sum", "_count")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +38,8 @@ class Family:
     """From this release on it takes a flag to be shown."""
     successors: tuple[str, ...] = ()
     """Families of the same meaning that took its place, best first."""
+    meaning: str = ""
+    """What its name and its successors' do not say of the difference, in words."""
     instead: str = ""
     """Where nothing means the same: what says it now, in PromQL or words."""
     when: str = ""
@@ -94,15 +95,11 @@ class Contract:
         """The family of a name, also of a sample's (``…_bucket``) and of one with a ``_total`` too many or too few."""
         if name in self.families:
             return self.families[name]
-        for part in _PARTS:
-            family = self.families.get(name.removesuffix(part)) if name.endswith(part) else None
-            if family is not None and "histogram" in (family.type, *(t for _, t in family.types)):
+        for base, _, types in owners(name):
+            family = self.families.get(base)
+            if family is not None and not types.isdisjoint((family.type, *(t for _, t in family.types))):
                 return family
-            if family is not None and family.type == "summary" and part != "_bucket":
-                return family
-        base = name.removesuffix("_created")
-        spellings = (base, f"{base}_total", base.removesuffix("_total"))
-        return next((self.families[n] for n in spellings if n in self.families), None)
+        return self.families.get(name.removesuffix("_total") if name.endswith("_total") else f"{name}_total")
 
     def neighbours(self, version: str) -> tuple[int | None, int | None] | None:
         """Positions in `releases` between which the version lies (see `release.between`); None if it cannot be read."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from loms.core.model import Floats, Ids, Ints, Labels, Series
+from loms.engines.continuity import Summand, Tellings
 from loms.engines.draft import Combination, Terms
 from loms.engines.watch import progress_totals
 
@@ -30,10 +33,6 @@ class Meaning:
     """The engine's own families that nobody knows."""
 
 
-Sources = tuple[tuple[tuple[int, ...], float], ...]
-"""Ids of raw series that are multiplied, and a factor."""
-
-
 class Plan:
     """Canonical series of one shape. Names, ids and positions are fixed; what probes added may grow (`leave_out`).
 
@@ -47,11 +46,13 @@ class Plan:
         raw_ids: Ids,
         keep: Ints | None,
         look: Callable[[Floats], None],
+        fell: Callable[[Sequence[int]], None],
         *,
         own_counters: bool,
     ) -> None:
-        """``look`` sees each exposition's values before they are translated. ``own_counters``: cumulative series get
-        samples of their own even where they only rename a raw series; those whose source may change always do."""
+        """``look`` sees each exposition's values before they are translated; ``fell`` hears of series whose sum is
+        lower than it was, so that nothing is subtracted any more. ``own_counters``: cumulative series get samples of
+        their own even where they only rename a raw series; those whose source may change always do."""
         kept = None if keep is None else set(keep.tolist())
         aliases: list[Series] = []
         counters: list[Combination] = []
@@ -71,12 +72,15 @@ class Plan:
         self.aliases = tuple(aliases)
         self.derived = tuple(Series.of(c.name, c.labels) for c in (*counters, *others))
         self.cumulative = len(counters)
-        self.sources: tuple[tuple[Sources, ...], ...] = tuple(
-            tuple(_sources(c, terms, raw_ids) for terms in (c.terms, *c.copies)) for c in counters
-        )
-        """The raw series of each term, for each telling of each cumulative series."""
+        self.counted = self.derived[: self.cumulative]
+        self.values: Floats | None = None
+        """The newest exposition's."""
         self.told: Floats | None = None
-        """The newest values of the cumulative series, those held back included."""
+        """The values of ``counted`` at that exposition, those held back included."""
+        self._counters = tuple(counters)
+        self._raw_ids = raw_ids
+        self._fell = fell
+        self._totals: Floats | None = None
         self._look = look
         self._sum = Sums(counters + others)
         self._offsets: Floats | None = None
@@ -87,26 +91,64 @@ class Plan:
         self._look(values)
         out = self._sum(values)
         counters = out[: self.cumulative]
-        moved = None if self._reference is None else counters != self._reference
         if self._offsets is not None:
+            if self._totals is not None and (fallen := counters < self._totals).any():
+                self._offsets[fallen] = 0.0
+                self._fell([self.counted[i].id for i in np.flatnonzero(fallen)])
+            self._totals = counters.copy()
             counters -= self._offsets
-        self.told = counters
-        if moved is not None:
+        self.values, self.told = values, counters
+        if self._reference is not None:
             self.told = counters.copy()
-            counters[moved] = np.nan
+            counters[counters != self._reference] = np.nan
         return out
 
-    def counters(self, values: Floats) -> dict[int, float]:
+    def totals(self, values: Floats) -> dict[int, float]:
         """Series id → value of every cumulative series with samples of its own, nothing subtracted."""
         totals = self._sum(values)[: self.cumulative]
-        return dict(zip((s.id for s in self.derived), totals.tolist(), strict=False))
+        return dict(zip((s.id for s in self.counted), totals.tolist(), strict=True))
+
+    def standing(self, values: Floats) -> dict[int, float]:
+        """The same with what is subtracted at present, held back or not."""
+        totals = self._sum(values)[: self.cumulative]
+        left = totals if self._offsets is None else totals - self._offsets
+        return dict(zip((s.id for s in self.counted), left.tolist(), strict=True))
+
+    def tellings(self, number: int) -> Tellings:
+        """The raw series behind ``counted[number]``, for each time that the exposition tells it."""
+        combination = self._counters[number]
+        return tuple(
+            frozenset(self._summand(combination, *term) for term in terms)
+            for terms in (combination.terms, *combination.copies)
+        )
+
+    def amount(self, summand: Summand, values: Floats) -> float | None:
+        """None where a raw series of the summand is not in this shape."""
+        at = [self._positions.get(raw) for raw in summand.ids]
+        known = [float(values[position]) for position in at if position is not None]
+        if len(known) < len(at):
+            return None
+        if len(known) == 1:
+            return summand.factor * known[0]
+        value, scale = known
+        if summand.inverse:
+            return summand.factor * value / scale if scale else math.nan
+        return summand.factor * value * scale
+
+    @cached_property
+    def _positions(self) -> dict[int, int]:
+        return {raw: position for position, raw in enumerate(self._raw_ids.tolist())}
+
+    def _summand(self, combination: Combination, position: int, factor: float) -> Summand:
+        scale = () if combination.scale is None else (int(self._raw_ids[combination.scale]),)
+        return Summand((int(self._raw_ids[position]), *scale), factor, combination.inverse)
 
     def leave_out(self, offsets: Mapping[int, float], reference: Mapping[int, float] | None) -> None:
         """Subtract ``offsets`` (by series id) from now on, and hold back what differs from ``reference``, if given.
 
         A series that ``reference`` does not know is held back too.
         """
-        ids = [s.id for s in self.derived[: self.cumulative]]
+        ids = [s.id for s in self.counted]
         known = any(i in offsets for i in ids)
         self._offsets = np.array([offsets.get(i, 0.0) for i in ids]) if known else None
         self._reference = None if reference is None else np.array([reference.get(i, np.nan) for i in ids])
@@ -164,11 +206,6 @@ class _Added:
 
     def __call__(self, values: Floats) -> Floats:
         return np.add.reduceat(values[self._positions] * self._factors, self._starts)
-
-
-def _sources(combination: Combination, terms: Terms, raw_ids: Ids) -> Sources:
-    scale = () if combination.scale is None else (int(raw_ids[combination.scale]),)
-    return tuple(((int(raw_ids[position]), *scale), factor) for position, factor in terms)
 
 
 def _scales(combinations: Sequence[Combination], *, inverse: bool) -> tuple[Ints, Ints]:

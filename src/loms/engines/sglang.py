@@ -36,8 +36,8 @@ _SPELLING = re.compile(r"^(?:ray_)?sglang[:_]")
 _SPLIT = ("is_streaming", "priority")
 """Labels that split what the tokenizer side counts."""
 _INFERENCE = (
-    "/generate|/v1/(completions|chat/completions|responses|messages|embeddings|rerank|score|classify)"
-    "|/v1/audio/transcriptions|/invocations|/vertex_generate|/api/(chat|generate)"
+    "/generate|/v1/completions|/v1/chat/completions|/v1/responses|/v1/messages|/v1/embeddings|/v1/rerank|/v1/score"
+    "|/v1/classify|/v1/audio/transcriptions|/invocations|/vertex_generate|/api/chat|/api/generate"
 )
 _TIER = Lookup(
     source="cache_source",

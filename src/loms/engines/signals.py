@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from loms.core.families import family_of
 from loms.core.model import Shape
 from loms.core.semconv import CATALOGUE
 from loms.engines.contract import Contract, why_absent
-from loms.engines.draft import HISTOGRAM, Combination
+from loms.engines.draft import Combination
 from loms.engines.engine import DEVICE_NAMES, ENGINE_NAMES, engines
 from loms.engines.plan import Meaning
 from loms.engines.source import families_of
@@ -82,9 +83,4 @@ def signals(meaning: Meaning, shape: Shape, contract: Contract | None, version: 
 def _families(combinations: Iterable[Combination], shape: Shape) -> tuple[str, ...]:
     """The raw families behind these series."""
     names = (shape.names[p] for c in combinations for terms in (c.terms, *c.copies) for p, _ in terms)
-    return tuple(dict.fromkeys(_family(name, shape) for name in names))
-
-
-def _family(name: str, shape: Shape) -> str:
-    bases = (name.removesuffix(suffix) for suffix in HISTOGRAM if name.endswith(suffix))
-    return next((base for base in bases if base in shape.types), name)
+    return tuple(dict.fromkeys(family_of(name, shape.types)[0] for name in names))

@@ -1,12 +1,8 @@
 """One target's translator: raw samples → canonical ones, scrape after scrape.
 
 The meaning of a shape is worked out once (`loms.engines.read`); from then on a scrape is a few numpy operations. What
-stays between scrapes is little: which engine this is, who it says it is, the counters that show a restart, and the
-amounts that LOMS's own probes have added to its counters.
-
-**Another source.** An upgrade may rename a counter under a running engine, or show it in place of the one that was
-read before. The canonical series then goes on from its newest value by what the new source grows from there, unless the
-engine has been restarted, which sets it back as it does everywhere.
+stays between scrapes is little: which engine this is, who it says it is, the counters that show a restart, where the
+canonical counters stand (`loms.engines.continuity`), and the amounts that LOMS's own probes have added to them.
 
 **Probes and counters.** A probe is a real request, so the engine counts it. Cumulative canonical series of an engine
 that can be asked for tokens therefore have samples of their own, whether or not it is asked at present, from which
@@ -29,15 +25,14 @@ import numpy as np
 
 from loms.core.model import Exposition, Floats, Ids, Ints, Labels, Series, Shape
 from loms.core.semconv import CATALOGUE
+from loms.engines.continuity import Continuity, Summand, Tellings, offset
 from loms.engines.engine import Identity, engines, recognise
-from loms.engines.plan import Meaning, Plan, Sources
+from loms.engines.plan import Meaning, Plan
 from loms.engines.read import read
 from loms.engines.watch import Watch
 
 Verdict = Literal["pending", "exact", "mixed"]
 OUTPUT, PREEMPTED = "llm.engine.tokens.output", "llm.engine.requests.preempted"
-Tellings = tuple[Sources, ...]
-"""The raw series behind one canonical one, for each time that the exposition tells it."""
 Samples = Mapping[int, tuple[int, float]]
 """Series id → (time in ms, value) of one sample."""
 
@@ -64,13 +59,10 @@ class Translator:
         self._families: frozenset[str] = frozenset()
         self._plan: Plan | None = None
         self._watch = Watch()
-        self._offsets: dict[int, float] = {}
+        self._continuity = Continuity()
         self._held: dict[int, float] | None = None
+        """Where the canonical counters stood when a probe began."""
         self._held_progress: Mapping[str, float] = {}
-        self._told: dict[int, tuple[Tellings, float]] = {}
-        """Cumulative series → its sources and newest value, as long as the engine runs."""
-        self._moving: dict[int, float] = {}
-        """Those that have just got other sources → the value from which they go on."""
 
     # Translation
 
@@ -83,17 +75,14 @@ class Translator:
             self.identity, self._watch = None, Watch()
             self._forget()
             meaning = self._read(shape)
-        self._remember()
         families = frozenset(shape.types)
         if meaning.engine and (self.identity is None or (self._families and families != self._families)):
             self.unidentified.set()  # other families: it may be another version
         self._shape, self._raw_ids, self._families = shape, raw_ids, families
-        self._plan = Plan(meaning, raw_ids, self._kept(shape), self.look, own_counters=_openai(meaning))
-        self._moving = {
-            series.id: self._told[series.id][1]
-            for series, sources in self._counters()
-            if series.id in self._told and self._told[series.id][0] != sources
-        }
+        old = self._plan
+        self._plan = Plan(meaning, raw_ids, self._kept(shape), self.look, self._fell, own_counters=_openai(meaning))
+        if old is not None:
+            self._continuity.turn(old, self._plan)
         self._watch.turn_to(shape, raw_ids, meaning.combinations)
         self._apply()
         return self._plan
@@ -125,11 +114,8 @@ class Translator:
         if self._watch.restarted(values):
             self._forget()
             self.unidentified.set()
-        elif self._moving and self._plan is not None:
-            totals = self._plan.counters(values)
-            self._offsets |= {i: _offset(totals[i], value) for i, value in self._moving.items()}
+        elif self._plan is not None and self._continuity.go_on(self._plan, values):
             self._apply()
-        self._moving = {}
 
     # Probes
 
@@ -157,7 +143,7 @@ class Translator:
         """A probe begins after this exposition. False: the exposition is not of the shape planned last."""
         if self._plan is None or before.shape is not self._shape:
             return False
-        self._held = self._plan.counters(before.values)
+        self._held = self._plan.standing(before.values)
         self._held_progress = self.progress(before)
         self._apply()
         return True
@@ -199,36 +185,33 @@ class Translator:
         return ("exact" if covered and not self._watch.busy(after.values) else "pending"), covered
 
     def _subtract_movement(self, after: Exposition) -> None:
-        for series, total, before in self._moved(after):
-            self._offsets[series.id] = _offset(total, before - self._offsets.get(series.id, 0.0))
+        for series, total, _, stood in self._moved(after):
+            self._continuity.offsets[series.id] = offset(total, stood)
 
     def _subtract_amounts(self, after: Exposition, used: Mapping[str, float], finish_reason: str) -> None:
         """Where it is clear to which series an amount belongs; with several engine ranks it may not be."""
-        moved = [(series, total - before) for series, total, before in self._moved(after)]
+        moved = self._moved(after)
         for metric, amount in used.items():
             name = CATALOGUE[metric].prometheus
             fitting = [
-                series
-                for series, movement in moved
+                (series, total, now - amount)
+                for series, total, now, stood in moved
                 if series.name == name
-                and movement >= amount
+                and now - stood >= amount
                 and dict(series.labels).get("finish_reason", finish_reason) == finish_reason
                 and dict(series.labels).get("outcome") != "rejected"
             ]
             if len(fitting) == 1:
-                self._offsets[fitting[0].id] = self._offsets.get(fitting[0].id, 0.0) + amount
+                series, total, left = fitting[0]
+                self._continuity.offsets[series.id] = offset(total, left)
 
-    def _moved(self, after: Exposition) -> list[tuple[Series, float, float]]:
-        """Every cumulative series that has grown since `hold`: its total now and then, nothing subtracted."""
+    def _moved(self, after: Exposition) -> list[tuple[Series, float, float, float]]:
+        """Every cumulative series that has grown since `hold`: its sum, its value now, and its value then."""
         if self._held is None or self._plan is None or after.shape is not self._shape:
             return []
-        totals, held = self._plan.counters(after.values), self._held
-        found = (
-            (series, totals[series.id], held.get(series.id, 0.0))
-            for series in self._plan.derived
-            if series.id in totals
-        )
-        return [(series, total, before) for series, total, before in found if total > before]
+        totals, standing = self._plan.totals(after.values), self._plan.standing(after.values)
+        found = [(s, totals[s.id], standing[s.id], self._held.get(s.id, 0.0)) for s in self._plan.counted]
+        return [(series, total, now, stood) for series, total, now, stood in found if now > stood]
 
     # After a restart of LOMS
 
@@ -237,9 +220,8 @@ class Translator:
         """Ids whose newest stored samples `restore` wants; empty when there is nothing to wait for."""
         if not self._restoring or self._plan is None or not self._plan.cumulative:
             return ()
-        counters = self._plan.derived[: self._plan.cumulative]
-        raw = (i for _, tellings in self._counters() for sources in tellings for ids, _ in sources for i in ids)
-        return tuple(dict.fromkeys((*(s.id for s in counters), *raw, *self._watch.ids)))
+        raw = (raw for _, tellings in self._counters() for raw in _raw(tellings))
+        return tuple(dict.fromkeys((*(s.id for s in self._plan.counted), *raw, *self._watch.ids)))
 
     def behind(self, last: Samples) -> Mapping[int, tuple[int, ...]]:
         """Time in ms → raw series of which `restore` also wants the samples of that time.
@@ -249,7 +231,7 @@ class Translator:
         wanted: dict[int, set[int]] = {}
         for series, tellings in self._counters():
             at_ms = last[series.id][0] if series.id in last else 0
-            raw = [i for sources in tellings for ids, _ in sources for i in ids]
+            raw = _raw(tellings)
             if any(i in last and last[i][0] > at_ms > 0 for i in raw):
                 wanted.setdefault(at_ms, set(self._watch.ids)).update(raw)
         return {at_ms: tuple(ids) for at_ms, ids in wanted.items()}
@@ -267,16 +249,18 @@ class Translator:
                 if series.id not in last:
                     continue
                 at_ms, canonical = last[series.id]
-                found = [_total_of_time(at_ms, sources, last, known.get(at_ms, {})) for sources in tellings]
+                samples = (last, known.get(at_ms, {}))
+                found = [_total_of_time(at_ms, telling, *samples, whole=self._drop is None) for telling in tellings]
                 total = max((value for value in found if value is not None), default=canonical)
                 if total != canonical:
-                    self._offsets[series.id] = _offset(total, canonical)
+                    self._continuity.offsets[series.id] = offset(total, canonical)
         self._restoring = False
         self._apply()
 
     def _counters(self) -> Iterator[tuple[Series, Tellings]]:
         """Each cumulative series with the raw ones that it is made of, for each time that it is told."""
-        return zip(self._plan.derived, self._plan.sources, strict=False) if self._plan else iter(())
+        if self._plan is not None:
+            yield from ((series, self._plan.tellings(number)) for number, series in enumerate(self._plan.counted))
 
     def _restarted_since(self, samples: Samples) -> bool:
         return self._watch.restarted_since({i: value for i, (_, value) in samples.items()})
@@ -292,48 +276,48 @@ class Translator:
         kept = [i for i, name in enumerate(shape.names) if not drop.fullmatch(name)]
         return None if len(kept) == len(shape.names) else np.array(kept, dtype=np.int64)
 
-    def _remember(self) -> None:
-        """Keep what the plan that ends has told last, so that other sources may go on from there."""
-        if self._plan is not None and self._plan.told is not None:
-            told = zip(self._counters(), self._plan.told.tolist(), strict=True)
-            self._told |= {series.id: (tellings, value) for (series, tellings), value in told if value == value}
-
     def _forget(self) -> None:
         """Drop all that was to be subtracted or gone on from, and a holding back that compares with the time before."""
-        self._offsets.clear()
-        self._told.clear()
+        self._continuity.forget()
         self._held = None
         self._apply()
 
+    def _fell(self, ids: Sequence[int]) -> None:
+        """One series of raw counters has begun anew, which nothing else told."""
+        for series_id in ids:
+            self._continuity.offsets.pop(series_id, None)
+
     def _apply(self) -> None:
         if self._plan is not None:
-            self._plan.leave_out(self._offsets, {} if self._restoring else self._held)
+            self._plan.leave_out(self._continuity.offsets, {} if self._restoring else self._held)
 
 
 def _openai(meaning: Meaning) -> bool:
     return bool(meaning.engine) and engines[meaning.engine].openai
 
 
-def _total_of_time(at_ms: int, sources: Sources, *samples: Samples) -> float | None:
-    """The sum over the raw samples of one and the same time; None where one is missing."""
-    total = 0.0
-    for ids, factor in sources:
-        values = [_of_time(at_ms, source, *samples) for source in ids]
-        known = [value for value in values if value is not None]
-        if len(known) < len(ids):
+def _raw(tellings: Tellings) -> list[int]:
+    """The raw ids in it."""
+    return [raw for telling in tellings for summand in telling for raw in summand.ids]
+
+
+def _total_of_time(at_ms: int, telling: frozenset[Summand], *samples: Samples, whole: bool) -> float | None:
+    """The sum over the raw samples of one and the same time; None where one is missing.
+
+    Where the ``whole`` exposition is stored, a raw series of which nothing is there had not shown itself yet.
+    """
+    total, known = 0.0, 0
+    for summand in telling:
+        values = [_of_time(at_ms, raw, *samples) for raw in summand.ids]
+        if whole and not any(raw in each for raw in summand.ids for each in samples):
+            continue
+        if None in values:
             return None
-        total += math.prod(known) * factor
-    return total
+        numbers = [value for value in values if value is not None]
+        total += (numbers[0] / numbers[1] if summand.inverse else math.prod(numbers)) * summand.factor
+        known += 1
+    return total if known else None
 
 
 def _of_time(at_ms: int, source: int, *samples: Samples) -> float | None:
     return next((each[source][1] for each in samples if source in each and each[source][0] == at_ms), None)
-
-
-def _offset(total: float, derived: float) -> float:
-    """What to subtract from ``total`` so that ``derived`` remains, never less: a counter that fell by a rounding error
-    would look like a restart, and count all over again."""
-    offset = total - derived
-    while total - offset < derived:
-        offset = math.nextafter(offset, -math.inf)
-    return offset

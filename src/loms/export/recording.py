@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loms.core.errors import ConfigError
+from loms.core.families import suffixes
 from loms.core.semconv import CATALOGUE
 from loms.engines.custom import declare
 from loms.engines.draft import OF_DEVICES
 from loms.engines.engine import Engine, Lookup, Row, engines
 from loms.engines.source import Matcher, Term, parse_source
 from loms.export.expression import Step, aggregated, around, copy, joined, literal, quoted, replaced, selector
-from loms.export.table import Rule, Table, agreeable, suffixes, tables_of
+from loms.export.table import Rule, Table, agreeable, tables_of
 from loms.export.targets import ON_TARGET, agreed, target, target_rules
 
 ON_MODEL = "on (job, instance, model)"
@@ -64,13 +65,15 @@ def rules_for(name: str, engine: type[Engine]) -> Group:
     for table in tables:
         for row in table.engine.table:
             rivals = [] if table.carried else [other for other in carried if _same(other[1], row)]
-            for raw, suffix in suffixes(row):
+            for raw, suffix in suffixes(row.canonical, row.part):
                 recipe = Recipe(table, row, raw, [] if row.canonical.startswith(OF_DEVICES) else agreeing)
                 record = CATALOGUE[row.canonical].prometheus + suffix
                 if recipe.expressible:
                     expr = recipe.expr()
                     for of in rivals:
-                        expr = _without(expr, recipe.constants, Recipe(*of, suffixes(of[1])[0][0], []))
+                        expr = _without(
+                            expr, recipe.constants, Recipe(*of, suffixes(of[1].canonical, of[1].part)[0][0], [])
+                        )
                     rules.append(Rule(record, expr, recipe.constants, CATALOGUE[row.canonical].meaning))
                 else:
                     left_out[record] = "PromQL cannot multiply its bounds by the factor between the units"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from loms.core.semconv import CATALOGUE
 from loms.engines.contract import contract_of
-from loms.engines.draft import HISTOGRAM, OF_DEVICES
+from loms.engines.draft import OF_DEVICES
 from loms.engines.engine import Engine, Row, engines
 from loms.engines.read import AGREEABLE, STANDARD
 from loms.engines.source import Term
@@ -122,13 +121,6 @@ def rivals(name: str, engine: type[Engine]) -> list[str]:
     return [
         other for other, known in engines.items() if name in known.carries or (known.declared and not engine.declared)
     ]
-
-
-def suffixes(row: Row) -> tuple[tuple[str, str], ...]:
-    """What follows the family's name in the raw and in the canonical series."""
-    if row.part:
-        return (("", row.part),)
-    return tuple((s, s) for s in HISTOGRAM) if CATALOGUE[row.canonical].instrument == "histogram" else (("", ""),)
 
 
 def _standard(owner: str) -> dict[str, str]:

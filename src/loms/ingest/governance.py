@@ -179,7 +179,7 @@ async def keep(
             rounds += 1
             if governed.changes != saved or (saved and rounds % ROUNDS_A_DAY == 0):
                 saved = governed.changes
-                saving = asyncio.ensure_future(asyncio.to_thread(save, governed.memory()))
+                saving = asyncio.ensure_future(asyncio.to_thread(lambda: save(governed.memory())))
                 try:
                     with guard("labels"):
                         await asyncio.shield(saving)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from loms.lint.problem import Kind, Problem, Severity, problem
+from loms.core.families import HISTOGRAM
+from loms.lint.problem import Problem, Severity, problem
 from loms.lint.query import Query, names
 from loms.lint.scope import Scope, selectors
 from loms.lint.target import Series
@@ -19,7 +20,7 @@ _INCREASES = frozenset({"rate", "increase", "irate"})
 _FIT = _INCREASES | {"resets", "changes", "absent_over_time", "present_over_time", "count_over_time"}
 _FIT_AT_ONCE = frozenset({"absent", "timestamp"})
 _QUANTILES = frozenset({"histogram_quantile", "histogram_quantiles", "histogram_fraction"})
-_GROWING = ("_total", "_bucket", "_sum", "_count")
+_GROWING = ("_total", *HISTOGRAM)
 """Ends of the names of recording rules that hand a counter on as one."""
 _COUNTS = frozenset({"count", "group"})
 
@@ -28,7 +29,7 @@ def cumulative(query: Query, scope: Scope) -> Iterator[Problem]:
     """One problem a kind and family. Names alone are not judged: an adapter may take their rate."""
     if query.expression.dialect == "name" or query.expression.purpose == "variable":
         return
-    seen: set[tuple[Kind, str]] = set()
+    seen: set[tuple[str, str]] = set()
     for selector, above in selectors(query):
         for series in scope.series(selector, query):
             found = _as_gauge(series, selector, above, query) if series.cumulative else _as_counter(series, above)
@@ -39,7 +40,7 @@ def cumulative(query: Query, scope: Scope) -> Iterator[Problem]:
 
 def _as_gauge(
     series: Series, selector: Selector, above: tuple[Node, ...], query: Query
-) -> tuple[Kind, Severity, str] | None:
+) -> tuple[str, Severity, str] | None:
     what = "a counter" if series.type == "counter" else f"the {series.part} of a {series.type}"
     written = names(selector, query)
     name = written[0] if len(written) == 1 else series.name
@@ -60,7 +61,7 @@ def _as_gauge(
     return "counter_as_gauge", "warning" if _since_ever(selector, above) else _weight(query), text
 
 
-def _as_counter(series: Series, above: tuple[Node, ...]) -> tuple[Kind, Severity, str] | None:
+def _as_counter(series: Series, above: tuple[Node, ...]) -> tuple[str, Severity, str] | None:
     window, use = _window(above)
     if series.type != "gauge" or use not in _INCREASES or _reshaped(window):
         return None

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from loms.core.errors import QueryError
+from loms.core.families import HISTOGRAM
 from loms.core.semconv import BY_PROMETHEUS
 from loms.engines.release import parse_release
 from loms.lint.mentions import Mention
@@ -116,6 +117,4 @@ def _answering(node: Node, query: Query) -> set[str]:
 
 
 def _is_canonical(name: str) -> bool:
-    return name in BY_PROMETHEUS or any(
-        name.removesuffix(part) in BY_PROMETHEUS for part in ("_bucket", "_sum", "_count")
-    )
+    return any(name.removesuffix(part) in BY_PROMETHEUS for part in HISTOGRAM)

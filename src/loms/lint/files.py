@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,23 +25,32 @@ Reader = Callable[[Node], Iterator[Expression] | None]
 """The expressions of one document; None where the document is of another kind."""
 
 _YAML = (".yaml", ".yml")
-_DASHBOARDS = (*_YAML, ".json")
-"""What a directory is searched for; a file that is named may end in anything."""
 _HELM = re.compile(r"\{\{-?\s*[^{}]*?(?:\.(?:Values|Release|Chart|Capabilities|Files)\b|\b(?:toYaml|tpl|nindent)\b)")
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """Paths of files and directories, and globs, by what is to be found there."""
+class FileKind:
+    """Files that are read alike."""
 
-    rules: Sequence[str] = ()
-    """Prometheus rule files, PrometheusRule manifests, Grafana's own alert rules."""
-    grafana: Sequence[str] = ()
-    """Dashboards, also inside a ConfigMap."""
-    keda: Sequence[str] = ()
-    """ScaledObjects and ScaledJobs."""
-    hpa: Sequence[str] = ()
-    """HorizontalPodAutoscalers and prometheus-adapter's configuration."""
+    content: str
+    """What must be in one that is named."""
+    readers: tuple[Reader, ...]
+    endings: tuple[str, ...] = _YAML
+    """What a directory is searched for; a file that is named may end in anything."""
+
+
+KINDS: Mapping[str, FileKind] = {
+    # Prometheus rule files, PrometheusRule manifests, Grafana's own alert rules
+    "rules": FileKind("rule groups", (rules,)),
+    # dashboards, also inside a ConfigMap
+    "grafana": FileKind("dashboard", (dashboards,), (*_YAML, ".json")),
+    "keda": FileKind("ScaledObject or ScaledJob", (scaled_objects,)),
+    "hpa": FileKind("HorizontalPodAutoscaler and no prometheus-adapter rules", (autoscalers, adapter_rules)),
+}
+"""One line a kind; beside it `loms.core.config.UsedBy` has a field of this name, and ``loms doctor`` an option."""
+
+Sources = dict[str, Sequence[str]]
+"""Kind of file → paths of files and directories, and globs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +63,15 @@ class Written:
 
 def read(sources: Sources) -> Written:
     """The expressions in all these files. Raises `ConfigError`, which names the file, the line and the key."""
-    kinds: tuple[tuple[Sequence[str], tuple[str, ...], tuple[Reader, ...], str], ...] = (
-        (sources.rules, _YAML, (rules,), "rule groups"),
-        (sources.grafana, _DASHBOARDS, (dashboards,), "dashboard"),
-        (sources.keda, _YAML, (scaled_objects,), "ScaledObject or ScaledJob"),
-        (sources.hpa, _YAML, (autoscalers, adapter_rules), "HorizontalPodAutoscaler and no prometheus-adapter rules"),
-    )
     expressions: list[Expression] = []
     files: list[str] = []
-    for patterns, endings, readers, wanted in kinds:
-        for path, named in _paths(patterns, endings):
-            found = _read_file(path, readers)
+    for name, patterns in sources.items():
+        kind = KINDS[name]
+        for path, named in _paths(patterns, kind.endings):
+            found = _read_file(path, kind.readers)
             if found is None:
                 if named:
-                    raise ConfigError(f"{path}: holds no {wanted}")
+                    raise ConfigError(f"{path}: holds no {kind.content}")
                 continue
             files.append(path)
             expressions += found

@@ -10,19 +10,6 @@ from loms.lint.mentions import Mention
 from loms.lint.place import Place, Source
 from loms.lint.query import Query
 
-Kind = Literal[
-    "average_of_quantiles",
-    "changed_meaning",
-    "counter_as_gauge",
-    "dead_metric",
-    "matcher_never_matches",
-    "missing_rate",
-    "mixed_old_and_new",
-    "parse_error",
-    "quantile_without_le",
-    "rate_of_gauge",
-    "unknown_label",
-]
 Severity = Literal["error", "warning", "info"]
 """``error``: shows or does nothing, or the wrong thing; ``warning``: may mislead; ``info``: good to know."""
 
@@ -41,7 +28,7 @@ class Edit:
 class Problem:
     """``text`` says what is wrong and what to do; ``rewrite`` is the expression with that done, where it is safe."""
 
-    kind: Kind
+    kind: str
     severity: Severity
     place: Place
     expression: str
@@ -84,7 +71,7 @@ class Report:
         }
 
 
-def problem(query: Query, kind: Kind, severity: Severity, text: str) -> Problem:
+def problem(query: Query, kind: str, severity: Severity, text: str) -> Problem:
     """A problem of a whole expression."""
     return Problem(kind, severity, query.expression.place, query.expression.text, text)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from loms.core.errors import QueryError
+from loms.core.families import HISTOGRAM
 from loms.lint.expression import Expression
 from loms.lint.place import Place
 from loms.lint.query import Query, read, series_name
 from loms.promql.regexes import matches
-
-_PARTS = ("_bucket", "_sum", "_count")
 
 
 def references(
@@ -41,13 +40,13 @@ def _names(query: Query, spell: Callable[[str], str], families: Collection[str])
             name = series_name(mention.name, query)
             names |= {name, spell(name)} if name else set()
             continue
-        series = [(family, family + part) for family in families for part in ("", *_PARTS)]
+        series = [(family, family + part) for family in families for part in ("", *HISTOGRAM)]
         try:
             hits = matches(mention.name, [name for _, name in series])
         except QueryError:
             continue
         names |= {family for (family, _), hit in zip(series, hits, strict=True) if hit}
-    return names | {name.removesuffix(part) for name in names for part in _PARTS}
+    return names | {name.removesuffix(part) for name in names for part in HISTOGRAM}
 
 
 def _all(start: int, used: list[set[str]], makers: Mapping[str, set[int]]) -> set[str]:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from loms.core.families import HISTOGRAM, owners
 from loms.engines.contract import Contract, Family, Observed, why_absent
 from loms.lint.problem import Severity
 from loms.promql.regexes import matches
 
-_PARTS = ("_bucket", "_sum", "_count")
 _FOREIGN = (
     *("http_", "process_", "python_", "go_", "promhttp_", "node_", "kube_", "container_", "scrape_"),
     *("llm_engine_", "gen_ai_", "hw_", "loms_"),
@@ -21,13 +21,6 @@ TARGET_LABELS = frozenset(
     {"job", "instance", "namespace", "pod", "service", "container", "node", "cluster", "endpoint"}
 )
 """Labels that Prometheus or its operator gives to every series of a target."""
-_MEANINGS = {
-    ("vllm:time_per_output_token_seconds", "vllm:inter_token_latency_seconds"): (
-        "both are the gap between two steps; the mean time per token of a request, which the old name promised, is "
-        "vllm:request_time_per_output_token_seconds"
-    )
-}
-"""(old, new) → what the names do not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +100,7 @@ class Target:
         if family is not None and family.type != "histogram":
             labels = family.labels | {"quantile"} if family.type == "summary" else family.labels
             return self._labelled(Series(spelled, spelled, family.type, "", labels))
-        for part, base, types in _bases(spelled):
+        for base, part, types in owners(spelled):
             family = self.observed.families.get(base)
             if family is not None and family.type in types:
                 labels = family.labels | {"le"} if part == "_bucket" else family.labels
@@ -175,7 +168,7 @@ class Target:
 
     def _live(self) -> list[str]:
         """The names of all series that the target has."""
-        names = [family + part for family in self.observed.families for part in ("", *_PARTS)]
+        names = [family + part for family in self.observed.families for part in ("", *HISTOGRAM)]
         return [name for name in names if self.exposed(name) is not None]
 
     def _labelled(self, series: Series) -> Series:
@@ -192,9 +185,9 @@ class Target:
     def _miswritten(self, name: str, spelled: str) -> Verdict | None:
         family = self.observed.families.get(spelled)
         if family is not None:
-            parts = ", ".join(name + part for part in _PARTS)
+            parts = ", ".join(name + part for part in HISTOGRAM)
             return Verdict("error", f"{name} is a histogram and has no series of its own name; it has {parts}")
-        for part in _PARTS:
+        for part in HISTOGRAM:
             base = self.observed.families.get(spelled.removesuffix(part)) if spelled.endswith(part) else None
             if base is not None:
                 return Verdict("error", f"{name.removesuffix(part)} is a {base.type} in {self.title} and has no {part}")
@@ -217,12 +210,12 @@ class Target:
             if there.type != family.type:
                 return Verdict("error", f"{fact}, but as a {there.type} instead of a {family.type}: write it anew")
             if self.exposed(new) is None:
-                return Verdict("error", f"{fact}: write {', '.join(new + part for part in _PARTS)}")
+                return Verdict("error", f"{fact}: write {', '.join(new + part for part in HISTOGRAM)}")
             later = contract.get(successor)
             changes = [
                 f"since {since} it {says}" for since, says in (*family.changes, *(later.changes if later else ()))
             ]
-            changes += [_MEANINGS[family.name, successor]] if (family.name, successor) in _MEANINGS else []
+            changes += [family.meaning] if family.meaning else []
             return Verdict("error", fact, new, "; ".join(changes))
         reason = why_absent(contract, [family.name], version)
         severities: dict[str, Severity] = {"lazy": "info", "flag": "warning", "conditional": "warning"}
@@ -245,25 +238,8 @@ class Target:
         return Verdict("warning", f"{name}: {lacking}; if a recording rule makes it, pass that rule's file as well")
 
 
-def _bases(spelled: str) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
-    """Part, family and the family's possible types, for a name that may be one series of a family."""
-    counted = ("histogram", "summary")
-    found = (
-        ("_bucket", "", ("histogram", "gaugehistogram")),
-        ("_sum", "", counted),
-        ("_count", "", counted),
-        ("_gsum", "", ("gaugehistogram",)),
-        ("_gcount", "", ("gaugehistogram",)),
-        ("_created", "", counted),
-        ("_created", "_total", ("counter",)),
-    )
-    return tuple(
-        (part, spelled.removesuffix(part) + end, types) for part, end, types in found if spelled.endswith(part)
-    )
-
-
 def _part(name: str, family: Family) -> str:
-    return next((part for part in _PARTS if name == family.name + part), "")
+    return next((part for part in HISTOGRAM if name == family.name + part), "")
 
 
 def _end(family: Family) -> str:

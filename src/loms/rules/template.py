@@ -6,12 +6,13 @@ The pipes have Prometheus's meanings (prometheus.io/docs/prometheus/latest/confi
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+
+from loms.core.nearest import did_you_mean
 
 _PIECE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _LABEL = re.compile(r"\$labels\.([a-zA-Z_][a-zA-Z0-9_]*)")
@@ -76,9 +77,7 @@ def _expression(text: str) -> Render:
         return lambda labels, value: go_float(value)
     function = PIPES.get(pipes[0])
     if function is None:
-        near = difflib.get_close_matches(pipes[0], PIPES, n=1)
-        known = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(PIPES)}"
-        raise ValueError(f"there is no pipe named {pipes[0]!r}; {known}")
+        raise ValueError(f"there is no pipe named {pipes[0]!r}; {did_you_mean(pipes[0], PIPES)}")
     return lambda labels, value: function(value)
 
 

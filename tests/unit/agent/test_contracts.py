@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from loms.agent.contracts import LOST, ContractWatch
+from loms.agent.contracts import LOST, ContractWatch, Sight
 from loms.collect.protocols import Response
 from loms.collect.scrape import Scraper
 from loms.collect.targets import Target
@@ -75,9 +75,20 @@ class Scene:
         asyncio.run(self.scraper.scrape_now())
         self.translator.identified(Identity(version))
         asyncio.run(self.scraper.scrape_now())
+        self.look(self.sight())
+
+    def sight(self) -> Sight:
+        last, plan = self.scraper.last, self.translator.newest
+        assert last is not None
+        assert last.exposition is not None
+        assert plan is not None
+        worked = any(self.translator.progress(last.exposition).values())
+        return Sight("engines", "a:8000", plan, last.exposition.shape, worked)
+
+    def look(self, sight: Sight | None) -> None:
         self.batches.clear()
-        if self.watch.due(self.scraper, self.translator):
-            self.watch.look(self.scraper, self.translator)
+        if self.watch.due("target", sight):
+            self.watch.look("target", sight)
 
     def lost(self) -> dict[str, Mapping[str, str]]:
         """Metric → labels of the series that say it is lost, of the newest look."""
@@ -188,10 +199,10 @@ def test_a_family_that_no_contract_knows_is_missed_when_the_engine_has_worked_fo
 def test_what_is_odd_is_a_finding() -> None:
     scene = Scene()
     scene.scrape(without(written("vllm-0.12.0"), "vllm:num_preemptions"), "0.12.0")
-    (odd,) = scene.watch.findings("engines", "a:8000")
+    (odd,) = scene.watch.findings("target")
     assert (odd.kind, odd.severity) == ("contract_missing", "warning")
     assert dict(odd.labels)["family"] == "vllm:num_preemptions_total"
-    assert scene.watch.findings("engines", "elsewhere:1") == ()
+    assert scene.watch.findings("elsewhere") == ()
 
 
 def test_many_users_of_a_metric_are_counted() -> None:
@@ -201,3 +212,43 @@ def test_many_users_of_a_metric_are_counted() -> None:
     scene.scrape(written("vllm-0.12.0"), "0.12.0")
     told = scene.lost()["vllm:gpu_cache_usage_perc"]["used_by"]
     assert told == "panel 0; panel 1; panel 2; panel 3; panel 4; and 3 more"
+
+
+def test_while_the_target_is_down_it_is_missed_all_the_same() -> None:
+    scene = Scene()
+    scene.scrape(written("vllm-0.9.0"), "0.9.0")
+    scene.scrape(written("vllm-0.12.0"), "0.12.0")
+    scene.look(None)
+    assert scene.lost().keys() >= RENAMED
+
+
+def test_what_was_said_of_a_target_that_is_gone_ends() -> None:
+    scene = Scene()
+    scene.scrape(written("vllm-0.9.0"), "0.9.0")
+    scene.scrape(written("vllm-0.12.0"), "0.12.0")
+    scene.batches.clear()
+    scene.watch.keep_only(["another"])
+    assert scene.ended() >= RENAMED
+    assert scene.watch.findings("target") == ()
+
+
+def test_the_same_alert_goes_on_when_its_users_change() -> None:
+    """The texts are labels, and another label would be another alert."""
+    scene = Scene()
+    scene.scrape(written("vllm-0.9.0"), "0.9.0")
+    scene.scrape(written("vllm-0.12.0"), "0.12.0")
+    before = scene.lost()
+    scene.used = {metric: ["a new panel"] for metric in RENAMED}
+    scene.scrape(written("vllm-0.12.0"), "0.12.0")
+    assert scene.lost() == before
+    assert scene.ended() == set()
+
+
+def test_a_metric_that_counts_something_else_since_the_upgrade_is_a_finding() -> None:
+    """From vLLM's history: blocks in 0.8, tokens from 0.9 on."""
+    scene = Scene()
+    scene.scrape(written("vllm-0.8.5"), "0.8.5")
+    scene.scrape(written("vllm-0.9.0"), "0.9.0")
+    odd = [finding for finding in scene.watch.findings("target") if finding.kind == "contract_changed_meaning"]
+    assert {dict(finding.labels)["family"] for finding in odd} >= {"vllm:gpu_prefix_cache_hits_total"}
+    assert all("counts tokens" in finding.summary for finding in odd)

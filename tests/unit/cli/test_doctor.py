@@ -87,10 +87,34 @@ def test_dead_names_of_an_old_dashboard_with_their_successors(dashboard: Path) -
     assert "vllm:num_requests_running" not in dead
 
 
+def test_a_report_tells_each_problem_of_a_file_once(dashboard: Path) -> None:
+    Path("rules.yaml").write_text(
+        "groups:\n- name: g\n  rules: [{alert: Full, expr: 'vllm:gpu_cache_usage_perc > 0.9'}]\n"
+    )
+    board = json.loads(dashboard.read_text())
+    dashboard.write_text(json.dumps({**board, "panels": board["panels"] * 20}, indent=1))
+    told = doctor(VLLM, "--grafana", dashboard, "--rules", "rules.yaml").stdout
+    assert "81 expressions in 2 files: 81 errors, 0 warnings" in told
+    report, _, patch = told.partition("Patch (--patch FILE writes it")
+    first, _, second = report.partition("\nvllm.json\n")
+    gone = "error dead_metric  vLLM 0.32.0 does not expose vllm:gpu_cache_usage_perc (last"
+    assert (first.count(gone), second.count(gone)) == (1, 1)
+    assert first.endswith("    line 3: g / alert Full\n")
+    assert second.count("panel 'panel 2' query A\n") == 20
+    assert patch.count('+     "expr": "vllm:kv_cache_usage_perc"') == 20
+
+
+def test_a_patch_without_rewrites_is_said_to_be_empty(dashboard: Path) -> None:
+    dashboard.write_text(json.dumps({**OLD_DASHBOARD, "panels": OLD_DASHBOARD["panels"][3:]}))
+    told = doctor(VLLM, "--grafana", dashboard, "--patch", "fix.patch").stdout
+    assert "There is nothing to rewrite, and fix.patch is empty." in told
+    assert Path("fix.patch").read_text() == ""
+
+
+@pytest.mark.skipif(not shutil.which("patch"), reason="patch (Debian: patch) is not installed")
 def test_the_patch_applies_and_leaves_nothing_dead(dashboard: Path) -> None:
     patched = doctor(VLLM, "--grafana", dashboard, "--patch", "fix.patch")
     assert "fix.patch" in patched.stdout
-    assert shutil.which("patch"), "the patch tool is needed"
     subprocess.run(["patch", "-p1", "-i", "fix.patch"], check=True, capture_output=True)
     text = dashboard.read_text()
     for old, new in SUCCESSORS.items():
@@ -123,6 +147,13 @@ def test_what_cannot_be_read_is_one_sentence(arguments: tuple[object, ...], erro
     result = doctor(*arguments)
     assert isinstance(result.exception, error)
     assert words in str(result.exception)
+
+
+@pytest.mark.parametrize("url", ["http://me:s3cret@127.0.0.1:1", "http://me:s3cret@127.0.0.1:1/metrics"])
+def test_credentials_are_never_told(url: str) -> None:
+    result = doctor(url)
+    assert "127.0.0.1:1" in str(result.exception)
+    assert "s3cret" not in str(result.exception) + result.output
 
 
 def test_an_exposition_of_nobody_known(tmp_path: Path) -> None:

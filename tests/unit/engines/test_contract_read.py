@@ -26,7 +26,7 @@ families:
 def test_a_line_with_everything() -> None:
     line = """{type: histogram, types: {1.0.0: gauge, 1.2.0: histogram}, labels: [$rank, kind], since: 1.2.0,
       until: 1.2.0, hidden: 1.2.0, needs: lora, lazy: true, successors: ['acme:other'], instead: something,
-      changes: {1.2.0: counts twice}, buckets: latency}"""
+      meaning: half of it, changes: {1.2.0: counts twice}, buckets: latency}"""
     contract = read_contract("acme", FILE.format(line=line))
     assert (contract.engine, contract.title, contract.own, contract.flag) == ("acme", "Acme", ("acme:",), "--metrics")
     assert contract.releases == ("1.0.0", "1.2.0", "1.4.0")
@@ -37,7 +37,7 @@ def test_a_line_with_everything() -> None:
     assert (family.after, family.since, family.until, family.gone) == ("1.0.0", "1.2.0", "1.2.0", "1.4.0")
     assert (family.hidden, family.flag) == ("1.2.0", "--show=1.1")
     assert (family.when, family.when_from, family.when_to, family.lazy) == ("with adapters", "1.2.0", "", True)
-    assert (family.successors, family.instead) == (("acme:other",), "something")
+    assert (family.successors, family.instead, family.meaning) == (("acme:other",), "something", "half of it")
     assert family.changes == (("1.2.0", "counts twice"),)
     assert family.buckets == (0.1, 1.0, 10.0, float("inf"))
 

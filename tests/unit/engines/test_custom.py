@@ -192,24 +192,27 @@ METRIC = "metrics: {llm.engine.requests.running: acme_running}\n"
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("match: a_\n" + METRIC, None, "key 'name' is required"),
-        ("name: acme\n" + METRIC, None, "key 'match' is required"),
+        ("match: a_\n" + METRIC, 1, "key 'name' is required"),
+        ("name: acme\n" + METRIC, 1, "key 'match' is required"),
         ("name: Acme!\nmatch: a_\n" + METRIC, 1, "'Acme!' is not the name of an engine"),
         ("match: a_\nname: vllm\n" + METRIC, 2, "an engine named 'vllm' exists already"),
-        ("name: acme\nmatch: []\n" + METRIC, 2, "match is empty"),
+        ("name: acme\nmatch: []\n" + METRIC, 2, "match: is empty"),
         ("name: acme\nmatch: [a b]\n" + METRIC, 2, "match[0]: 'a b'"),
         (HEAD + "metrcs: {}\n", 3, "unknown key 'metrcs'; did you mean 'metrics'?"),
-        (HEAD, None, "metrics is empty"),
-        (HEAD + "metrics: [a]\n", 3, "metrics must be a mapping"),
+        ("", 1, "key 'name' is required"),
+        (HEAD, 1, "key 'metrics' is required"),
+        (HEAD + "metrics:\n", 3, "metrics: is empty"),
+        (HEAD + "metrics: [a]\n", 3, "metrics: must be a mapping, not a list"),
         (HEAD + "metrics:\n  llm.engine.request.running: a\n", 4, "did you mean 'llm.engine.requests.running'?"),
         (HEAD + "metrics:\n  llm_engine_request_running: a\n", 4, "did you mean 'llm_engine_requests_running'?"),
         (HEAD + "metrics:\n  llm.engine.requests.running: a b\n", 4, "cannot read 'b'"),
-        (HEAD + "metrics:\n  llm.engine.requests.running: 7\n", 4, "must be a source"),
-        (HEAD + "metrics:\n  llm.engine.requests.running:\n", 4, "must be a source"),
+        (HEAD + "metrics:\n  llm.engine.requests.running: 7\n", 4, "a metric's name is expected at '7'"),
+        (HEAD + "metrics:\n  llm.engine.requests.running:\n", 4, "running: must be a text, not a null"),
+        (HEAD + "metrics:\n  llm.engine.requests.running: 'a{b=~\"(?!x).+\"}'\n", 4, "cannot read '(?!x).+'"),
         (HEAD + "metrics:\n  llm.engine.requests.running: []\n", 4, "names no source"),
         (HEAD + "metrics:\n  llm.engine.requests.running:\n  - a\n  - '*'\n", 6, "a metric's name is expected"),
         (HEAD + "metrics:\n  llm.engine.requests.running:\n    sources: a\n", 5, "did you mean 'source'?"),
-        (HEAD + "metrics:\n  llm.engine.requests.running:\n    fixed: {a: b}\n", 4, "must be a source"),
+        (HEAD + "metrics:\n  llm.engine.requests.running:\n    fixed: {a: b}\n", 4, "key 'source' is required"),
         (HEAD + "metrics:\n  llm.engine.tokens.output:\n    source: a\n    part: _sum\n", 6, "is no histogram"),
         (
             HEAD + "metrics:\n  llm.engine.iteration.tokens:\n    source: a\n    part: sum\n",
@@ -218,9 +221,9 @@ METRIC = "metrics: {llm.engine.requests.running: acme_running}\n"
         ),
         (HEAD + "metrics:\n  llm.engine.tokens.output: a / b\n", 4, "what is divided by a family is no counter"),
         (HEAD + METRIC + "openai: perhaps\n", 4, "neither true nor false"),
-        (HEAD + METRIC + "labels: {a-b: model}\n", 4, "'a-b' cannot be the name of a label"),
-        (HEAD + METRIC + "labels: {a: [b]}\n", 4, "labels.a must be a text"),
-        (HEAD + METRIC + "replicas: tp_rank\n", 4, "replicas must be a list of texts"),
+        (HEAD + METRIC + "labels: {a-b: model}\n", 4, "'a-b' is not the name of a label"),
+        (HEAD + METRIC + "labels: {a: [b]}\n", 4, "labels.a: must be a text, not a list"),
+        (HEAD + METRIC + "replicas: tp_rank\n", 4, "replicas: must be a list, not a plain value"),
         (HEAD + METRIC + "carries: [vlm]\n", 4, "there is no engine 'vlm'; did you mean 'vllm'?"),
         (HEAD + METRIC + "never:\n  llm.engine.requests.running: x\n", 5, "is mapped under metrics"),
         (HEAD + METRIC + "never:\n  llm.engine.requests.started: ''\n", 5, "must be a reason"),
@@ -230,16 +233,24 @@ METRIC = "metrics: {llm.engine.requests.running: acme_running}\n"
             "did you mean 'llm.engine.requests.started'?",
         ),
         (HEAD + HEAD, 3, "key 'name' stands there twice"),
-        ("- a\n", None, "must be a mapping"),
+        ("- a\n", 1, "must be a mapping, not a list"),
         ("name: [\n", 2, "not valid YAML"),
     ],
 )
-def test_a_mistake_is_one_sentence_with_file_line_and_key(declared, text: str, line: int | None, message: str) -> None:
+def test_a_mistake_is_one_sentence_with_file_line_and_key(declared, text: str, line: int, message: str) -> None:
     with pytest.raises(ConfigError) as raised:
         declared(text)
     assert message in raised.value.message
-    place = "engine.yaml" if line is None else f"engine.yaml:{line}"
-    assert f"{place}: " in raised.value.message
+    assert f"engine.yaml:{line}: " in raised.value.message
+
+
+def test_what_is_left_empty_or_merged_from_elsewhere(declared) -> None:
+    text = (
+        "name: acme\nmatch: acme_\nlabels:\nopenai:\nfixed: &all {tier: 1.10}\nmetrics:\n"
+        "  llm.engine.requests.running: {source: acme_running, fixed: {<<: *all, zone: yes}}\n"
+    )
+    _, engine = declared(text)
+    assert (engine.rename, engine.openai, engine.table[0].fixed) == ({}, False, {"tier": "1.10", "zone": "yes"})
 
 
 def test_files_are_found_by_globs(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from loms.core.families import HISTOGRAM
 from loms.core.semconv import BY_PROMETHEUS
 from loms.engines.contract import compare, contract_of, observe
-from loms.engines.draft import HISTOGRAM
 from loms.engines.engine import Identity, engines
 
 DATA = Path(__file__).parents[2] / "data"

@@ -39,7 +39,13 @@ def test_what_sources_mean(text: str, terms: tuple[Term, ...]) -> None:
         ("a * 1.2.3", "cannot read '.3'"),
         ("a / 0", "a factor must not be 0"),
         ('a{x>"1"}', "cannot read"),
-        ('a{x=~"("}', "is not a regular expression"),
+        ('a{x=~"("}', "'(': cannot read '('; an expression may have"),
+        ('a{x=~"(?!warm).+"}', "cannot read '(?!warm).+'"),
+        ('a{x!~"(a+)+$"}', "cannot read '(a+)+$'"),
+        ('a{x=~"ab*"}', "cannot read '*'"),
+        ('a{x=~"a.*?"}', "cannot read '?'"),
+        (r'a{x=~"\\d"}', r"cannot read '\\d'"),
+        (r'a{x=~"\\“"}', "cannot read"),
         ("a * b * c", "one family only"),
         ("a * size + b", "one and the same family"),
         ("a * size + b / size", "one and the same family"),
@@ -60,6 +66,13 @@ def test_matchers_are_anchored_and_a_missing_label_is_empty() -> None:
     assert term.matches({"path": "/v1/completions"})
     assert not term.matches({"path": "/api/v1/completions"})
     assert not term.matches({"path": "/v1/completions", "priority": "1"})
+
+
+def test_no_expression_takes_long() -> None:
+    """A backtracking search would try 16384 ** 6 ways."""
+    [term] = parse_source('a{x=~".*a.*a.*a.*a.+a.+b"}')
+    assert not term.matches({"x": "a" * 16_384})
+    assert term.matches({"x": "a" * 16_384 + "b"})
 
 
 def test_a_row_refuses_sources_that_cannot_make_its_metric() -> None:

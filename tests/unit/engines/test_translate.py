@@ -326,6 +326,21 @@ def test_nothing_is_taken_up_after_a_restart_of_the_engine_in_the_meantime(scrap
     assert second.value(INPUT) == raw["vllm:prompt_tokens_total"]
 
 
+def test_a_label_value_that_came_while_loms_was_away_counts_as_a_whole(scraped) -> None:
+    def text(**counts: int) -> str:
+        lines = (f'sglang:generation_tokens_total{{is_streaming="{k}"}} {v}\n' for k, v in counts.items())
+        return "# TYPE sglang:generation_tokens_total counter\n" + "".join(lines)
+
+    first = scraped(Identity("0.5.23", "m"))
+    first.scrape(text(true=100))
+    second = scraped(Identity("0.5.23", "m"), restoring=True)
+    second.scrape(text(true=120, false=7))
+    remembered = first.stored | {s.id: 90.0 for s in first.plan.counted}  # ten tokens of a probe were subtracted
+    second.translator.restore({series: (1000, value) for series, value in remembered.items()})
+    second.scrape(text(true=120, false=7))
+    assert second.value(OUTPUT) == 117
+
+
 def test_only_samples_of_the_same_scrape_are_compared(scraped) -> None:
     """LOMS was killed while a probe was under way: what users did since the last canonical sample is not a probe's."""
     first = scraped()

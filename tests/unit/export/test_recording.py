@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loms.core.errors import ConfigError
+from loms.core.families import suffixes
 from loms.core.semconv import BY_PROMETHEUS, CATALOGUE
 from loms.engines.custom import read_engine
 from loms.engines.engine import Engine, Row, engines
 from loms.export.recording import Recipe, _moved, exportable, group_of, rules_for
-from loms.export.table import Table, suffixes
+from loms.export.table import Table
 from loms.promql.parse import parse
 
 NAMES = [name for name, engine in engines.load().items() if engine.expose is Engine.expose]
@@ -27,7 +28,7 @@ def test_every_row_of_a_table_is_recorded_or_left_out_with_a_reason(name: str) -
     recorded = {rule.record for rule in group.rules}
     for owner in (name, *engines[name].carries):
         for row in engines[owner].table:
-            for _, suffix in suffixes(row):
+            for _, suffix in suffixes(row.canonical, row.part):
                 record = CATALOGUE[row.canonical].prometheus + suffix
                 assert record in recorded or group.left_out[record]
     for metric in engines[name].computed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loms.engines.engine import Engine, Row, engines
-from loms.export.table import Table, agreeable, rivals, suffixes, tables_of
+from loms.export.table import Table, agreeable, rivals, tables_of
 
 
 def table(**rename: str) -> Table:
@@ -31,13 +31,6 @@ def test_labels_of_devices_are_not_looked_for_at_requests() -> None:
     named = table(gpu_uuid="device_id")
     assert named.renames(Row("llm.engine.requests.running", ("acme_running",))) == ([], set())
     assert named.renames(Row("hw.power", ("acme_watts",)))[1] == {"gpu_uuid"}
-
-
-def test_a_part_of_a_histogram_comes_from_a_plain_family() -> None:
-    duration = "llm.engine.request.queue.duration"
-    assert suffixes(Row(duration, ("a",))) == (("_bucket", "_bucket"), ("_sum", "_sum"), ("_count", "_count"))
-    assert suffixes(Row(duration, ("a",), part="_sum")) == (("", "_sum"),)
-    assert suffixes(Row("llm.engine.requests.running", ("a",))) == (("", ""),)
 
 
 def test_who_passes_families_on_keeps_them_from_their_owner() -> None:

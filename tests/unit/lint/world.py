@@ -66,6 +66,7 @@ CONTRACT = Contract(
                 "vllm:inter_token_latency_seconds",
                 until="0.11.2",
                 gone="0.12.0",
+                meaning="both are the gap between two steps",
             ),
             family("vllm:older_usage_perc", "gauge", "vllm:gpu_cache_usage_perc", until="0.8.5", gone="0.9.0"),
             family("vllm:worked_seconds", "histogram", "vllm:reworked_seconds", until="0.11.2", gone="0.12.0"),
