@@ -155,7 +155,7 @@ def part(text: Text, dropped: frozenset[str]) -> tuple[Shape, np.ndarray]:
     """The shape without these families, and the positions that stay."""
     kept = [i for i, f in enumerate(text.families) if f not in dropped]
     names, labels = tuple(text.shape.names[i] for i in kept), tuple(text.shape.labels[i] for i in kept)
-    return Shape(names, labels, {f: t for f, t in text.shape.types.items() if f not in dropped}), np.array(kept)
+    return Shape(names, labels, {f: t for f, t in text.shape.types.items() if f not in dropped}), np.array(kept, int)
 
 
 def counters(values: Values) -> Values:

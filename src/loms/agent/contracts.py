@@ -21,7 +21,7 @@ from loms.engines.contract import Change, Contract, compare, contract_of, observ
 from loms.engines.engine import engines
 from loms.engines.plan import Plan
 from loms.engines.source import families_of
-from loms.engines.upgrade import Record, Releases, decode, encode, follow, gone
+from loms.engines.upgrade import Record, Releases, decode, encode, follow, gone, vanished
 
 _log = logging.getLogger("loms.contracts")
 
@@ -76,6 +76,8 @@ class _Watched:
     findings: tuple[Finding, ...] = ()
     missed: tuple[Change, ...] = ()
     """What an upgrade has taken away."""
+    vanished: Mapping[str, tuple[Change, int]] = field(default_factory=dict)
+    """Family → what has gone under one and the same version, and since when."""
     reported: dict[str, Series] = field(default_factory=dict)
     """Family → the series that says so. Its texts stay as they were first, since they are its identity."""
 
@@ -103,7 +105,7 @@ class ContractWatch:
         watched = self._watched.get(target)
         if watched is None or (sight is not None and not _same(sight, watched.sight)):
             return sight is not None
-        return bool(watched.missed or watched.reported)
+        return bool(watched.missed or watched.vanished or watched.reported)
 
     def look(self, target: Hashable, sight: Sight | None) -> None:
         """Compare the newest good scrape, if there is one, with its contract and with what was there before.
@@ -113,8 +115,11 @@ class ContractWatch:
         watched = self._watched.get(target)
         if sight is not None and (watched is None or not _same(sight, watched.sight)):
             record = self._recall(sight) if watched is None else watched.record
-            reported = watched.reported if watched else {}
-            watched = self._watched[target] = self._read(sight, record, reported)
+            read = self._read(sight, record)
+            if watched is not None:
+                read.reported = watched.reported
+                read.vanished = {f: watched.vanished.get(f, new) for f, new in read.vanished.items()}
+            watched = self._watched[target] = read
         if watched is not None:
             self._report(watched, worked=(sight or watched.sight).worked)
 
@@ -136,7 +141,7 @@ class ContractWatch:
         text = self._remembered.pop((sight.job, sight.instance), "")
         return decode(text) if text else None
 
-    def _read(self, sight: Sight, before: Record | None, reported: dict[str, Series]) -> _Watched:
+    def _read(self, sight: Sight, before: Record | None) -> _Watched:
         """Read a new shape, or the same one in the light of a new version."""
         now, plan = self._clock.now_ms(), sight.plan
         engine, contract = engines[plan.engine], contract_of(plan.engine)
@@ -146,27 +151,36 @@ class ContractWatch:
         record = follow(before, seen, releases, now, self._remember_ms)
         if record is not before:
             if before is not None and record.before is not None and record.since_ms == now:
-                was = record.before.version or "unknown"
-                _log.info("%s at %s: version %s, before %s", plan.engine, sight.instance, _name(releases), was)
+                was, now_is = _name(record.releases_before) or "unknown", _name(releases)
+                _log.info("%s at %s: version %s, before %s", plan.engine, sight.instance, now_is, was)
             self._notes.save(sight.job, sight.instance, encode(record))
         changes = gone(record, seen, contract)
         odd = [*(compare(contract, seen) if contract else ()), *_meanings(plan.engine, changes)]
         missed = tuple(change for change in changes if _is_missed(change, contract))
-        return _Watched(sight, record, tuple(odd), missed, reported)
+        if record.rolled_back:  # what was there in between only is missed by those who use it already
+            missed = tuple(change for change in missed if self._users(plan.engine, change.family))
+        here = {change.family: (change, now) for change in vanished(record, seen, contract)}
+        return _Watched(sight, record, tuple(odd), missed, here)
 
     def _report(self, watched: _Watched, *, worked: bool) -> None:
         """Write a sample for each metric that is missed, and end the series of those that are not any more.
 
-        What the contract says is gone is missed at once. Of anything else it may be that it only shows itself with the
-        next request, so it is missed after a while in which the engine has worked.
+        What the contract says is gone since the upgrade is missed at once. Anything else may only wait for its next
+        request to show itself, so it is missed after a while in which the engine has worked.
         """
-        age = self._clock.now_ms() - watched.record.since_ms
+        now = self._clock.now_ms()
+        age = now - watched.record.since_ms
         if age > self._remember_ms:
             watched.missed = ()
         waited = worked and age >= self._grace_ms
         due = [change for change in watched.missed if change.certain or waited]
+        for change, since in watched.vanished.values():
+            if worked and self._grace_ms <= now - since <= self._remember_ms:
+                due.append(change)
         before, watched.reported = watched.reported, {}
         for change in due:
+            if change.family in watched.reported:
+                continue
             series = before.pop(change.family, None) or self._series(change, watched)
             watched.reported[change.family] = series
         self._write(tuple(watched.reported.values()), tuple(before.values()))
@@ -185,12 +199,11 @@ class ContractWatch:
         named = "; ".join(users[:_NAMED_USERS])
         if len(users) > _NAMED_USERS:
             named += f"; and {len(users) - _NAMED_USERS} more"
-        before = record.before.version if record.before else ""
         own = {
             "metric": change.family,
             "change": "renamed" if change.kind == "renamed" else "lost",
             "successor": change.successor or "none",
-            "version_before": before or "unknown",
+            "version_before": _name(record.releases_before if record.before else record.releases) or "unknown",
             "version": _name(record.releases),
             "canonical": _effect(plan, change),
             "used_by": named or "nothing that LOMS knows of",

@@ -112,29 +112,42 @@ class Continuity:
             self.offsets.pop(series_id, None)
 
     def go_on(self, counters: Counters, values: Floats) -> bool:
-        """Set the offsets of the series that have changed; whether there were any.
+        """With the first values after a turn, set the offsets of the series that have changed; whether any did.
 
-        A series without a number at this exposition waits for the next one.
+        A series without a number at this exposition waits for the next one. One of which a summand is lower than it was
+        has begun anew.
         """
-        if self._last:
-            self._last = {}
-        if not self._changed:
+        if not self._last:
             return False
-        changed, self._changed = self._changed, {}
-        totals = counters.totals(values)
+        last, self._last = self._last, {}
+        totals, changed = counters.totals(values), False
         for number, series in enumerate(counters.counted):
-            standing = changed.get(series.id)
-            if standing is None:
+            standing = last.get(series.id)
+            if standing is None or (series.id not in self._changed and series.id not in self.offsets):
                 continue
             if math.isnan(totals[series.id]):
-                self._changed[series.id] = standing
+                self._last[series.id] = standing
                 continue
-            now = [{s: counters.amount(s, values) or 0.0 for s in telling} for telling in counters.tellings(number)]
-            canonical = self._canonical(series.id, standing, now, counters, values)
-            self.offsets[series.id] = offset(totals[series.id], canonical)
+            before = self.offsets.pop(series.id, None)
+            if not any(self._fell(telling, counters, values) for telling in standing.tellings):
+                if self._changed.pop(series.id, None) is None:
+                    self.offsets[series.id] = before or 0.0
+                    continue
+                now = [{s: counters.amount(s, values) or 0.0 for s in telling} for telling in counters.tellings(number)]
+                canonical = self._canonical(series.id, standing, now, counters, values)
+                self.offsets[series.id] = offset(totals[series.id], canonical)
+            changed = True
+        self._changed = {
+            series_id: standing for series_id, standing in self._changed.items() if series_id in self._last
+        }
         for key in _oldest(self._parted):
             del self._parted[key]
-        return True
+        return changed
+
+    @staticmethod
+    def _fell(telling: Mapping[Summand, float], counters: Counters, values: Floats) -> bool:
+        amounts = ((counters.amount(summand, values), before) for summand, before in telling.items())
+        return any(amount is not None and amount < before for amount, before in amounts)
 
     def _canonical(
         self,

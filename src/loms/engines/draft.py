@@ -77,7 +77,8 @@ class Draft:
         self.used: set[str] = set()
         """Raw families that were made use of."""
         self.taken: frozenset[tuple[str, str, str]] = frozenset()
-        """Metric, hop and model of which nothing is added any more, because a better table has spoken."""
+        """Metric, hop and model (in small letters, as some write it) of which nothing is added any more, because a
+        better table has spoken."""
         self._rename = rename
         self._replicas = replicas
         self._base = base
@@ -174,18 +175,15 @@ class Draft:
         inverse: bool = False,
     ) -> None:
         """Add one canonical series; of two with the same name and labels the first stays."""
-        if self.taken:
-            own = dict(labels)
-            if (metric, own.get("hop", ""), own.get("model", "")) in self.taken:
-                return
+        if self.taken and _subject(metric, labels) in self.taken:
+            return
         name = CATALOGUE[metric].prometheus + suffix
         combination = Combination(metric, name, labels, tuple(terms), constant, copies, only, scale, inverse)
         self.combinations.setdefault((name, labels), combination)
 
     def take(self) -> None:
         """What has been added so far is not added to by what comes: a better table has spoken."""
-        labels = ((c.metric, dict(c.labels)) for c in self.combinations.values())
-        self.taken = frozenset((metric, own.get("hop", ""), own.get("model", "")) for metric, own in labels)
+        self.taken = frozenset(_subject(c.metric, c.labels) for c in self.combinations.values())
 
     def lacks(self, metric: str, reason: str, *, partly: bool = False) -> None:
         """Say why a canonical metric is not to be had; ``partly``: why some of its series are not.
@@ -206,6 +204,11 @@ class Draft:
         if not self._replicas:
             return ()
         return tuple(pair for pair in self.shape.labels[position] if pair[0] in self._replicas)
+
+
+def _subject(metric: str, labels: Labels) -> tuple[str, str, str]:
+    own = dict(labels)
+    return metric, own.get("hop", ""), own.get("model", "").lower()
 
 
 def _scaled(labels: Labels, factor: float) -> Labels:

@@ -14,6 +14,10 @@ from loms.engines.release import Release, between, parse_release
 Presence = Literal["yes", "no", "maybe", "unknown"]
 
 
+MISFITS = 0.1
+"""Of an exposition's families, the share that may be missing or unfitting in a release that it is taken for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """One family of an engine over its releases. Releases are those of the contract unless they had to be wider."""
@@ -138,14 +142,21 @@ class Contract:
         return self.fingerprint(families) or (version, version)
 
     def fingerprint(self, families: frozenset[str]) -> tuple[str, str] | None:
-        """Oldest and newest known release that could expose exactly these (foreign and unknown ones aside), if any."""
+        """Oldest and newest known release that could expose these (foreign and unknown ones aside), if any.
+
+        Where none fits exactly, those count from which least is missing or too much, if that is little: a patched
+        engine, or a proxy that hides a family, is still the release that it is.
+        """
         found = {family.name for family in map(self.get, families) if family is not None}
-        fitting = [
-            release
-            for release, expected, possible in zip(self.releases, self._expected, self._possible, strict=True)
-            if found and expected <= found <= possible
+        misfits = [
+            len(expected - found) + len(found - possible)
+            for expected, possible in zip(self._expected, self._possible, strict=True)
         ]
-        return (fitting[0], fitting[-1]) if fitting else None
+        least = min(misfits, default=0)
+        if not found or least > MISFITS * len(found):
+            return None
+        fitting = [release for release, misfit in zip(self.releases, misfits, strict=True) if misfit == least]
+        return fitting[0], fitting[-1]
 
     def successors(self, name: str, version: str) -> tuple[str, ...]:
         """What took the family's place and this version has, in one step or several, nearest and best first."""

@@ -27,6 +27,9 @@ class Record:
     since_ms: int
     """When the present version was first seen."""
     before: Observed | None = None
+    releases_before: Releases = ("", "")
+    rolled_back: bool = False
+    """The version before last is back: what came between was there for a while only."""
 
 
 def follow(record: Record | None, seen: Observed, releases: Releases, at_ms: int, remember_ms: float) -> Record:
@@ -39,8 +42,9 @@ def follow(record: Record | None, seen: Observed, releases: Releases, at_ms: int
         return Record(releases, seen, at_ms)
     recent = record.before is not None and at_ms - record.since_ms <= remember_ms
     if not _same(record.releases, releases):
+        back = recent and bool(releases[0]) and record.releases_before == releases
         before = _union(record.before, record.now) if recent and record.before else record.now
-        return Record(releases, seen, at_ms, before)
+        return Record(releases, seen, at_ms, before, record.releases, back)
     now = _union(record.now, seen)
     if now.families == record.now.families and releases == record.releases and (recent or record.before is None):
         return record
@@ -49,11 +53,19 @@ def follow(record: Record | None, seen: Observed, releases: Releases, at_ms: int
 
 
 def gone(record: Record, seen: Observed, contract: Contract | None) -> list[Change]:
-    """What an earlier version of the target's engine exposed, and ``seen`` does not expose as it did.
-
-    A family that comes and goes under one and the same version is none of these: it waits for its first request.
-    """
+    """What an earlier version of the target's engine exposed, and ``seen`` does not expose as it did."""
     return changes(contract, record.before, seen) if record.before is not None else []
+
+
+def vanished(record: Record, seen: Observed, contract: Contract | None) -> list[Change]:
+    """What this very version has exposed, always exposes by its contract, and does not in ``seen``.
+
+    Other families may come and go under one version: they wait for their first request, or for a flag.
+    """
+    if contract is None:
+        return []
+    always = contract.expected(record.releases[0]) & contract.expected(record.releases[1])
+    return [c for c in changes(contract, record.now, seen) if c.kind == "lost" and c.certain and c.family in always]
 
 
 def encode(record: Record) -> str:
@@ -65,6 +77,8 @@ def encode(record: Record) -> str:
             "since_ms": record.since_ms,
             "now": _plain(record.now),
             "before": _plain(record.before) if record.before else None,
+            "releases_before": record.releases_before,
+            "rolled_back": record.rolled_back,
         },
         separators=(",", ":"),
     )
@@ -81,6 +95,8 @@ def decode(text: str) -> Record | None:
             _observed(engine, fields["now"]),
             int(fields["since_ms"]),
             _observed(engine, before) if before else None,
+            (fields["releases_before"][0], fields["releases_before"][1]),
+            bool(fields["rolled_back"]),
         )
     except (ValueError, KeyError, TypeError, IndexError):
         return None

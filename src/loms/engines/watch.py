@@ -17,6 +17,8 @@ from loms.engines.engine import PROGRESS
 
 START_TIME = "process_start_time_seconds"
 PROGRESS_TOTAL = "loms_engine_progress_total"
+REMEMBERED = 10_000
+"""Counters that have gone, at most."""
 _OCCUPIED = ("llm.engine.requests.running", "llm.engine.requests.waiting")
 
 
@@ -30,24 +32,29 @@ class Watch:
         self._occupied = _Picked((), ())
         self._start = -1
         self._positions = np.empty(0, dtype=np.intp)
+        self._left: dict[int, float] = {}
+        """Last values of counters that the present shape does not have; they may come back after a restart."""
         self._seen = np.empty(0)
 
     def turn_to(self, shape: Shape, raw_ids: Ids, combinations: Sequence[Combination]) -> None:
         """Watch these from the next exposition on, which has this shape."""
-        before = self._last()
+        before = self._left | self._last()
         self._counters = _Picked(_progress(combinations), PROGRESS)
         self._occupied = _Picked([c for c in combinations if c.metric in _OCCUPIED], _OCCUPIED)
         self._start = next((i for i, name in enumerate(shape.names) if name == START_TIME), -1)
         positions = [*self._counters.positions.tolist(), *([self._start] if self._start >= 0 else [])]
         self._positions = np.array(positions, dtype=np.intp)
         self.ids = tuple(int(raw_ids[position]) for position in positions)
-        self._seen = np.array([before.get(i, np.nan) for i in self.ids])
+        self._seen = np.array([before.pop(i, np.nan) for i in self.ids])
+        self._left = dict(list(before.items())[-REMEMBERED:])
 
     def restarted(self, values: Floats) -> bool:
         """Whether a counter is lower than at the last call, or the process has another start time."""
         now = values[self._positions]
         restarted = self._is_restart(self._seen, now)
         self._seen = now
+        if restarted:
+            self._left = {}
         return restarted
 
     def restarted_since(self, last: Mapping[int, float]) -> bool:
@@ -69,7 +76,7 @@ class Watch:
         return bool(self._start >= 0 and now[-1] > before[-1])
 
     def _last(self) -> dict[int, float]:
-        return dict(zip(self.ids, self._seen.tolist(), strict=True))
+        return {i: value for i, value in zip(self.ids, self._seen.tolist(), strict=True) if value == value}
 
 
 class _Picked:

@@ -167,13 +167,47 @@ def test_after_a_day_the_new_set_is_what_is_normal() -> None:
     assert scene.ended() >= RENAMED
 
 
-def test_the_same_version_with_fewer_families_loses_nothing() -> None:
-    """It was started anew and waits for its first request, or without a flag."""
+def test_what_waits_for_a_request_or_a_flag_is_not_missed() -> None:
     scene, text = Scene(), written("vllm-0.12.0")
+    drafts = '# TYPE vllm:spec_decode_num_drafts_total counter\nvllm:spec_decode_num_drafts_total{engine="0"} 5\n'
+    scene.scrape(text + drafts, "0.12.0")
     scene.scrape(text, "0.12.0")
-    scene.scrape(without(text, "vllm:request_success"), "0.12.0")
-    scene.scrape(without(text, "vllm:request_success"), "0.12.0", after=GRACE * 2)
+    scene.scrape(text, "0.12.0", after=GRACE * 2)
     assert scene.lost() == {}
+
+
+def test_what_a_release_always_has_is_missed_without_an_upgrade_when_the_engine_works_without_it() -> None:
+    scene, text = Scene(), written("vllm-0.12.0")
+    less = without(text, "vllm:num_preemptions")
+    scene.scrape(text, "0.12.0")
+    scene.scrape(less, "0.12.0", after=GRACE * 10)
+    assert scene.lost() == {}
+    scene.scrape(less, "0.12.0", after=GRACE / 2)
+    assert scene.lost() == {}
+    scene.scrape(less, "0.12.0", after=GRACE)
+    (labels,) = scene.lost().values()
+    assert labels["metric"] == "vllm:num_preemptions_total"
+    assert labels["canonical"] == "llm.engine.requests.preempted is lost with it"
+    scene.scrape(text, "0.12.0")
+    assert scene.lost() == {}
+
+
+def test_a_rollback_loses_nothing_that_nobody_uses_yet() -> None:
+    scene = Scene()
+    scene.scrape(written("vllm-0.9.0"), "0.9.0")
+    scene.scrape(written("vllm-0.12.0"), "0.12.0")
+    scene.used = {"vllm:kv_cache_usage_perc": ["a new panel"]}
+    scene.scrape(written("vllm-0.9.0"), "0.9.0")
+    assert set(scene.lost()) == {"vllm:kv_cache_usage_perc"}
+    assert scene.lost()["vllm:kv_cache_usage_perc"]["version_before"] == "0.12.0"
+
+
+def test_a_version_that_is_only_guessed_is_told_as_a_guess() -> None:
+    """vLLM exposes the same in 0.9.2 and 0.10.0, and in 0.11.0 with its hidden metrics shown."""
+    scene = Scene()
+    scene.scrape(written("vllm-0.10.0"), "")
+    scene.scrape(written("vllm-0.13.0"), "")
+    assert scene.lost()["vllm:gpu_cache_usage_perc"]["version_before"] == "0.9.2 to 0.11.0"
 
 
 def test_without_a_version_the_set_of_names_says_that_it_is_another() -> None:

@@ -282,6 +282,39 @@ def test_a_restart_while_a_probe_runs_ends_the_holding_back(scraped) -> None:
     assert target.translator.settle(exposition, USED, "length", last=True) == "mixed"
 
 
+def test_a_restart_is_seen_when_the_counters_come_back_with_the_first_request(scraped) -> None:
+    """SGLang's counters show themselves with the first request only."""
+
+    def text(requests: int, tokens: int) -> str:
+        lines = [f"sglang:num_requests_total {requests}", f"sglang:generation_tokens_total {tokens}"]
+        return "sglang:num_running_reqs 0\nsglang:num_queue_reqs 0\n" + "".join(f"{x}\n" for x in lines if requests)
+
+    target = scraped(Identity("0.5.6", "m"))
+    used = {"llm.engine.requests.finished": 1.0, "llm.engine.tokens.output": 1.0}
+    target.translator.hold(target.scrape(text(100, 5000)))
+    assert target.translator.settle(target.scrape(text(101, 5001)), used, "length", last=True) == "exact"
+    target.scrape(text(0, 0))
+    target.scrape(text(1, 20))
+    assert target.value(OUTPUT) == 20
+    target.scrape(text(2, 35))
+    assert target.value(OUTPUT) == 35
+
+
+def test_a_counter_that_nothing_watches_begins_anew_by_itself(scraped) -> None:
+    """The DCGM exporter has no counter of work; a fall of the raw one must not be hidden by an offset."""
+    name = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+
+    def text(**joules: float) -> str:
+        lines = (f'{name}{{gpu="{n}",UUID="GPU-1",pod="{n}"}} {mj}\n' for n, mj in joules.items())
+        return f"# TYPE {name} counter\n" + "".join(lines)
+
+    target = scraped(Identity(""))
+    target.scrape(text(a=1_000_000))
+    target.scrape(text(a=1_500_000))
+    target.scrape(text(a=3_000))
+    assert target.value("hw_energy_joules_total") == 3
+
+
 def test_another_engine_on_the_same_address_starts_anew(scraped) -> None:
     target = scraped(Identity("0.32.0"))
     probe(target, vllm(4, 100, 50), vllm(5, 102, 51))

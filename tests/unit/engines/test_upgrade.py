@@ -98,6 +98,17 @@ def test_a_record_as_text_and_back() -> None:
         assert decode(encode(record)) == record
 
 
+def test_the_version_before_last_is_known_again() -> None:
+    record = follow(None, seen("0.9.0", "vllm:a"), known("0.9.0"), T0, DAY)
+    record = follow(record, seen("0.12.0", "vllm:b"), known("0.12.0"), T0 + 1000, DAY)
+    assert (record.releases_before, record.rolled_back) == (known("0.9.0"), False)
+    back = follow(record, seen("0.9.0", "vllm:a"), known("0.9.0"), T0 + 2000, DAY)
+    assert (back.releases_before, back.rolled_back) == (known("0.12.0"), True)
+    assert decode(encode(back)) == back
+    other = follow(record, seen("0.13.0", "vllm:a"), known("0.13.0"), T0 + 2000, DAY)
+    assert not other.rolled_back
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", "null", '{"engine": "vllm"}', '{"engine":1,"before":2,"releases":[]}']
 )
