@@ -274,10 +274,21 @@ def test_loms_is_a_data_source_for_the_dashboards(tmp_path: Path) -> None:
         assert loms.get("/api/v1/label/engine/values", **asked)["data"] == ["vllm"]
 
 
+def export_acme(folder: Path, *arguments: str) -> list[str]:
+    """The groups that are written for a declared engine."""
+    command = [sys.executable, "-m", "loms", "export", "prometheus", "-o", str(folder)]
+    subprocess.run([*command, "--engine-file", str(DATA / "export" / "acme.yaml"), *arguments], check=True)
+    return [group["name"] for group in yaml.safe_load((folder / "loms-rules.yaml").read_text())["groups"]]
+
+
+def test_a_file_of_ones_own_is_exported_alone_unless_others_are_named(tmp_path: Path) -> None:
+    assert export_acme(tmp_path / "alone") == ["loms-acme"]
+    assert export_acme(tmp_path / "beside", "-e", "tgi") == ["loms-tgi", "loms-acme"]
+
+
 def test_hand_worked_rules_of_a_declared_engine(tmp_path: Path) -> None:
     """Every form that a table can take, against values worked out by hand (tests/data/export/acme-test.yaml)."""
-    command = [sys.executable, "-m", "loms", "export", "prometheus", "-e", "acme", "-o", str(tmp_path)]
-    subprocess.run([*command, "--engine-file", str(DATA / "export" / "acme.yaml")], check=True)
+    export_acme(tmp_path)
     shutil.copy(DATA / "export" / "acme-test.yaml", tmp_path)
     result = subprocess.run(
         ["promtool", "test", "rules", str(tmp_path / "acme-test.yaml")], capture_output=True, text=True, check=False

@@ -1,13 +1,14 @@
 """Random histories of a target with a folded and a refused label, beside a model that only adds up what grew.
 
 A tenant's counters grow, disappear, come back where they were, or begin anew; new ones come; windows end, so that
-tenants change places; LOMS is restarted; the target is restarted. Values are whole numbers, so sums are exact.
+tenants change places; LOMS is restarted, or killed after it has stored its memory and before the samples that show why
+("lost"); the target is restarted. Values are whole numbers, so sums are exact.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,7 +30,23 @@ children = st.tuples(st.sampled_from(NAMES), st.sampled_from(TENANTS), st.sample
 growth = st.dictionaries(children, st.integers(0, 1000), max_size=12)
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["grow", "grow", "grow", "window", "hide", "show", "anew", "loms", "loms, show", "target"]),
+        st.sampled_from(
+            [
+                "grow",
+                "grow",
+                "grow",
+                "window",
+                "hide",
+                "show",
+                "anew",
+                "loms",
+                "loms, show",
+                "target",
+                "lost",
+                "lost, hide",
+                "lost, show",
+            ]
+        ),
         growth,
         st.lists(children, max_size=4),
     ),
@@ -60,6 +77,18 @@ class Target:
             self.counters[child] = self.counters[child] // 2
             self.total[child[0]] += self.counters[child]
 
+    def act(self, act: str, some: Iterable[Child]) -> None:
+        """What of an act is the target's."""
+        if act in ("hide", "lost, hide"):
+            self.hidden |= {child for child in some if child in self.counters}
+        elif act in ("show", "loms, show", "lost, show"):
+            self.hidden.clear()
+        elif act == "anew":
+            for child in set(some):
+                self.anew(child)
+        elif act == "target":
+            self.restart()
+
     def restart(self) -> None:
         self.counters, self.hidden, self.total = {}, set(), dict.fromkeys(NAMES, 0)
         self.started += 1
@@ -86,6 +115,11 @@ class Follower:
 
     def restart(self) -> None:
         self.stage = Governed(ExpositionReader(), POLICY, self.clock, memory=self.stage.memory())
+
+    def lose(self, target: Target) -> None:
+        """Somebody who stores the governed series never saw these."""
+        self.stage.read(target.text(self.order), "text/plain")
+        self.restart()
 
     def scrape(self, target: Target, *, anew: bool) -> dict[tuple[str, str], float]:
         if anew:
@@ -116,19 +150,18 @@ def test_nothing_is_lost_or_counted_twice_and_nothing_goes_back(first: dict[Chil
     for act, by, some in history:  # type: ignore[misc]
         if act == "window":
             clock.advance(WINDOW_SECONDS)
-        elif act == "hide":
-            target.hidden |= {child for child in some if child in target.counters}
-        elif act in ("show", "loms, show"):
-            target.hidden.clear()
-        elif act == "anew":
-            for child in set(some):
-                target.anew(child)
+        target.act(act, some)
         if act in ("loms", "loms, show"):
             for follower in followers:
                 follower.restart()
-        elif act == "target":
-            target.restart()
-        if act not in ("hide", "show", "anew"):  # else it is not known which value a series would have begun at
+        if act == "lost":
+            clock.advance(WINDOW_SECONDS)
+            target.grow(by)
+        if act in ("lost", "lost, hide", "lost, show"):
+            for follower in followers:
+                follower.lose(target)
+        # After these it is not known which value a series would have begun at.
+        if act not in ("hide", "show", "anew", "lost, hide"):
             target.grow(by)
         shown = [follower.scrape(target, anew=act == "target") for follower in followers]
         assert shown[0] == shown[1]  # the order of the lines does not matter

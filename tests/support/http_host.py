@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
-Answer = Callable[[str], tuple[str, bytes] | None]
-"""Path → content type and body; None for 404."""
+Answer = Callable[[str], tuple[str, bytes] | int | None]
+"""Path → content type and body, or a status alone (one of redirection leads back to the path); None for 404."""
 
 
 class Host:
@@ -20,9 +20,11 @@ class Host:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                found = answer(self.path)
-                content_type, body = found or ("text/plain", b"")
-                self.send_response(200 if found else 404)
+                found = answer(self.path) or 404
+                content_type, body = ("text/plain", b"") if isinstance(found, int) else found
+                self.send_response(found if isinstance(found, int) else 200)
+                if isinstance(found, int) and 300 <= found < 400:
+                    self.send_header("Location", self.path)
                 self.send_header("Content-Type", content_type)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from loms.core.clock import Clock
 from loms.core.config import Contracts as Settings
 from loms.core.model import STALE_NAN, Finding, SampleBatch, Series, Shape, Sink, labels_of
-from loms.engines.contract import Change, Contract, compare, contract_of, observe
+from loms.engines.contract import Change, Contract, Observed, compare, contract_of, observe
 from loms.engines.engine import engines
 from loms.engines.plan import Plan
 from loms.engines.source import families_of
@@ -40,6 +41,8 @@ class Notes(Protocol):
 
     def save(self, job: str, instance: str, payload: str, /) -> None: ...
 
+    def save_all(self, notes: Mapping[tuple[str, str], str], /) -> None: ...
+
 
 class Forgetful:
     """Notes of a process that has nowhere to keep them."""
@@ -48,6 +51,9 @@ class Forgetful:
         return {}
 
     def save(self, job: str, instance: str, payload: str, /) -> None:
+        pass
+
+    def save_all(self, notes: Mapping[tuple[str, str], str], /) -> None:
         pass
 
 
@@ -99,6 +105,7 @@ class ContractWatch:
         self._remembered: dict[tuple[str, str], str] = {}
         self._recalled_at: float | None = None
         self._watched: dict[Hashable, _Watched] = {}
+        self._unsaved: dict[tuple[str, str], Record] = {}
 
     def due(self, target: Hashable, sight: Sight | None) -> bool:
         """Whether there is anything to do: another shape or version than before, or something that is missed."""
@@ -128,6 +135,12 @@ class ContractWatch:
         for target in self._watched.keys() - set(targets):
             self._write((), tuple(self._watched.pop(target).reported.values()))
 
+    def save(self) -> None:
+        """Write down what is new about all targets, at once."""
+        if self._unsaved:
+            self._notes.save_all({target: encode(record) for target, record in self._unsaved.items()})
+            self._unsaved = {}
+
     def findings(self, target: Hashable) -> tuple[Finding, ...]:
         """What is odd about the target's exposition."""
         watched = self._watched.get(target)
@@ -144,23 +157,21 @@ class ContractWatch:
     def _read(self, sight: Sight, before: Record | None) -> _Watched:
         """Read a new shape, or the same one in the light of a new version."""
         now, plan = self._clock.now_ms(), sight.plan
-        engine, contract = engines[plan.engine], contract_of(plan.engine)
-        families = frozenset(map(engine.spell, sight.shape.types))
-        releases = contract.span(plan.version, families) if contract else (plan.version, plan.version)
-        seen = observe(sight.shape, plan.engine, releases[0], engine.spell)
+        contract = contract_of(plan.engine)
+        seen, releases, against = _observed(sight.shape, plan.engine, plan.version)
         record = follow(before, seen, releases, now, self._remember_ms)
         if record is not before:
             if before is not None and record.before is not None and record.since_ms == now:
                 was, now_is = _name(record.releases_before) or "unknown", _name(releases)
                 _log.info("%s at %s: version %s, before %s", plan.engine, sight.instance, now_is, was)
-            self._notes.save(sight.job, sight.instance, encode(record))
+            self._unsaved[sight.job, sight.instance] = record
         changes = gone(record, seen, contract)
-        odd = [*(compare(contract, seen) if contract else ()), *_meanings(plan.engine, changes)]
+        odd = (*against, *_meanings(plan.engine, changes))
         missed = tuple(change for change in changes if _is_missed(change, contract))
         if record.rolled_back:  # what was there in between only is missed by those who use it already
             missed = tuple(change for change in missed if self._users(plan.engine, change.family))
         here = {change.family: (change, now) for change in vanished(record, seen, contract)}
-        return _Watched(sight, record, tuple(odd), missed, here)
+        return _Watched(sight, record, odd, missed, here)
 
     def _report(self, watched: _Watched, *, worked: bool) -> None:
         """Write a sample for each metric that is missed, and end the series of those that are not any more.
@@ -210,6 +221,19 @@ class ContractWatch:
         }
         _log.warning("%s: %s", watched.sight.instance, change.text)
         return Series.of(LOST, labels_of({**dict(plan.labels), **own}))
+
+
+@lru_cache(maxsize=32)
+def _observed(shape: Shape, name: str, version: str) -> tuple[Observed, Releases, tuple[Finding, ...]]:
+    """What a shape exposes, of which releases it may be, and what is odd about it by their contract.
+
+    A fleet of one engine shares its shape, and then this as well.
+    """
+    engine, contract = engines[name], contract_of(name)
+    families = frozenset(map(engine.spell, shape.types))
+    releases = contract.span(version, families) if contract else (version, version)
+    seen = observe(shape, name, releases[0], engine.spell)
+    return seen, releases, tuple(compare(contract, seen)) if contract else ()
 
 
 def _same(one: Sight, other: Sight) -> bool:

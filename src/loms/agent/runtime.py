@@ -30,7 +30,8 @@ from loms.engines.engine import engines, known_paths, recognise
 from loms.engines.identity import keep_identified
 from loms.engines.translate import Translator
 from loms.ingest.exposition import Limits
-from loms.ingest.governance import Governed, keep
+from loms.ingest.governance import Governed
+from loms.ingest.memory import WriteAhead
 
 _log = logging.getLogger("loms.agent")
 
@@ -69,7 +70,7 @@ class Agent:
         self._own = [configured.own(config, own_port)] if own_port and config.scrape.own_metrics else []
         self._static = configured.static(config)
         self._translators: MutableMapping[Scraper, Translator] = WeakKeyDictionary()
-        self._governed: MutableMapping[Scraper, Governed] = WeakKeyDictionary()
+        self._memories: MutableMapping[Scraper, WriteAhead] = WeakKeyDictionary()
         self._pool: ScrapePool | None = None
 
     async def run(self) -> None:
@@ -78,6 +79,11 @@ class Agent:
         limits = self._config.scrape.limits
         reading = Limits(samples=limits.samples, label_value_length=limits.label_value_length)
         folded = dict(await asyncio.to_thread(self._folded.load)) if self._folded else {}
+
+        def save(target: Target, text: str) -> None:
+            folded[target.job, target.instance] = text
+            if self._folded:
+                self._folded.save(target.job, target.instance, text)
 
         def make(target: Target) -> Scraper:
             translator = Translator(
@@ -88,16 +94,17 @@ class Agent:
             policy = self._config.labels.model_copy(update={"max_series": target.max_series})
             memory = folded.get((target.job, target.instance), "")
             governed = Governed(AnswerReader(reading), policy, self._clock, memory=memory)
+            ahead = WriteAhead(governed, self._sink, partial(save, target))
             scraper = Scraper(
                 target,
                 fetcher=fetcher,
                 reader=governed,
                 translator=translator,
-                sink=self._sink,
+                sink=ahead,
                 clock=self._clock,
                 remark=governed.remark,
             )
-            self._translators[scraper], self._governed[scraper] = translator, governed
+            self._translators[scraper], self._memories[scraper] = translator, ahead
             return scraper
 
         async def probing(scraper: Scraper) -> None:
@@ -110,14 +117,7 @@ class Agent:
                 await keep_identified(translator, get, on_news=scraper.scrape_now)
 
         async def remembering(scraper: Scraper) -> None:
-            job, instance = scraper.target.job, scraper.target.instance
-
-            def save(text: str) -> None:
-                folded[job, instance] = text
-                if self._folded:
-                    self._folded.save(job, instance, text)
-
-            await keep(self._governed[scraper], save)
+            await self._memories[scraper].run()
 
         self._pool = ScrapePool(make, [probing, identifying, remembering])
         ports = self._ports(fetcher, reading)
@@ -197,6 +197,7 @@ class Agent:
             if self._contracts.due(scraper, sight):
                 with guard("contracts"):
                     self._contracts.look(scraper, sight)
+        self._contracts.save()
 
     def _files(self) -> list[Discovery]:
         return [

@@ -44,9 +44,13 @@ class UsersOfMetrics:
         self._read_at, self._places, self._expressions, problem = self._clock.monotonic(), {}, [], ""
         for source in self._sources:
             try:
-                self._expressions += read(source).expressions
+                found = read(source)
             except ConfigError as error:
                 problem = problem or error.message
+                continue
+            self._expressions += found.expressions
+            unread = (f"{p.place.file}: {p.text}" for p in found.problems if p.kind == "unreadable_file")
+            problem = problem or next(unread, "")
         if problem and problem != self.problem:
             _log.warning("what uses a metric is not wholly known: %s", problem)
         self.problem = problem

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
 
 from loms.cli.client import JsonOption, shown
+from loms.cli.printout import Printout
 from loms.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,7 +37,9 @@ _PANEL = "Files to hold against the target"
 
 
 def doctor(
-    target: Annotated[str, typer.Argument(help="host:port, a URL, or a file with a saved exposition.")],
+    target: Annotated[
+        str, typer.Argument(help="host:port, a URL, a file with a saved exposition, or - for standard input.")
+    ],
     rules: Annotated[list[str] | None, typer.Option(rich_help_panel=_PANEL, help=f"Prometheus rules: {_EACH}")] = None,
     grafana: Annotated[
         list[str] | None, typer.Option(rich_help_panel=_PANEL, help=f"Grafana dashboards: {_EACH}")
@@ -59,7 +59,15 @@ def doctor(
         Path | None,
         typer.Option(rich_help_panel=_PANEL, help="Write the rewrites to this file; apply it with: patch -p1."),
     ] = None,
-    version: Annotated[str, typer.Option(help="The engine's version, where it does not say it.")] = "",
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(
+            rich_help_panel=_PANEL,
+            metavar="REGEX",
+            help="Names that are another job's although they look like the engine's (repeatable).",
+        ),
+    ] = None,
+    version: Annotated[str | None, typer.Option(help="The engine's version, where it does not say it.")] = None,
     engine: Annotated[list[str] | None, typer.Option(help="File of an engine of your own (repeatable).")] = None,
     token: Annotated[str, typer.Option(envvar="LOMS_TARGET_TOKEN", help="Bearer token of the target.")] = "",
     as_json: JsonOption = False,
@@ -70,30 +78,40 @@ def doctor(
     1: a promised metric is missing, or a file uses what does not work.
     2: an argument or one of your files cannot be read. 3: the target cannot.
     """
-    from loms.agent.examine import examine
+    from loms.agent.examine import examine, replica_values
     from loms.engines.contract import contract_names, contract_of
     from loms.engines.custom import declare
     from loms.lint.check import check
     from loms.lint.patch import patch as diff
 
-    declare(engine or [])
-    found = asyncio.run(examine(target, version=version, token=token))
+    declare(engine or [], "--engine")
+    if version is not None and not version.strip():
+        raise ConfigError(f"--version {version!r} is no version", hint="without the option it is asked or worked out")
+    found = asyncio.run(examine(target, version=version or "", token=token))
     sources: Sources = {"rules": rules or (), "grafana": grafana or (), "keda": keda or (), "hpa": hpa or ()}
     report: Report | None = None
     rewrites = ""
     if any(sources.values()):
         others = [contract for name in contract_names() if (contract := contract_of(name)) is not None]
-        report = check(sources, found.observed, found.contract, others=others, extra_labels=label or ())
+        report = check(
+            sources,
+            found.observed,
+            found.contract,
+            others=others,
+            extra_labels=label or (),
+            values=replica_values(found),
+            ignore=ignore or (),
+        )
         rewrites = diff(report.problems)
     if patch is not None:
         _write(patch, rewrites)
     if as_json:
         print(json.dumps(as_data(found, report, rewrites), indent=2))
     else:
-        console = Console(highlight=False)
-        _print_target(console, found)
+        out = Printout()
+        _print_target(out, found)
         if report is not None:
-            _print_report(console, report, rewrites, patch)
+            _print_report(out, report, rewrites, patch)
     wrong = any(finding.kind in _WRONG for finding in found.findings)
     if wrong or (report is not None and report.count("error")):
         raise typer.Exit(1)
@@ -117,35 +135,32 @@ def as_data(found: Examination, report: Report | None, rewrites: str) -> dict[st
     }
 
 
-def _print_target(console: Console, found: Examination) -> None:
+def _print_target(out: Printout, found: Examination) -> None:
     title = found.contract.title if found.contract else found.engine
     version = _version(found.version, found.releases)
     model = f", model {shown(found.model)}" if found.model else ""
-    console.print(f"[bold]{shown(title)} {shown(version)}[/] at {shown(found.source)}{model}\n")
+    out.say(f"[bold]{shown(title)} {shown(version)}[/] at {shown(found.source)}{model}")
     counts = Counter[str](signal.status for signal in found.signals)
-    console.print(", ".join(f"{counts[status]} {status}" for status in _STATUS if counts[status]) + "\n")
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("signal", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    table.add_column("from, or why not", overflow="fold")
+    out.say("\n" + ", ".join(f"{counts[status]} {status}" for status in _STATUS if counts[status]) + "\n")
+    rows = []
     for signal in found.signals:
         sign, style = _STATUS[signal.status]
-        table.add_row(f"[{style}]{sign}[/] {signal.canonical}", f"[{style}]{signal.status}[/]", _why(signal))
-    console.print(table)
+        rows.append((f"[{style}]{sign}[/] {signal.canonical}", f"[{style}]{signal.status}[/]", _why(signal)))
+    out.rows(("[dim]  signal[/]", "", "[dim]from, or why not[/]"), rows)
     if found.findings:
-        console.print(f"\n[bold]Against the contract of {shown(title)} {shown(version)}[/]")
+        out.say(f"\n[bold]Against the contract of {shown(title)} {shown(version)}[/]")
         for odd in found.findings:
-            console.print(f"  [{_STYLE[odd.severity]}]{odd.kind.removeprefix('contract_')}[/]  {shown(odd.summary)}")
+            out.say(f"[{_STYLE[odd.severity]}]{odd.kind.removeprefix('contract_')}[/]  {shown(odd.summary)}", 2)
     elif found.contract:
-        console.print(f"\n[green]✓[/] It exposes what {shown(title)} {shown(version)} should.")
+        out.say(f"\n[green]✓[/] It exposes what {shown(title)} {shown(version)} should.")
     if found.meaning.unmapped:
-        console.print(f"\n[dim]without a canonical name: {shown(', '.join(found.meaning.unmapped))}[/]")
+        out.say(f"\n[dim]without a canonical name: {shown(', '.join(found.meaning.unmapped))}[/]")
 
 
 def _why(signal: Signal) -> str:
     parts = []
-    if signal.sources:
-        parts.append(f"[dim]{shown(' + '.join(signal.sources))}[/]")
+    if sources := [source for source in signal.sources if source not in signal.reason]:
+        parts.append(f"[dim]{shown(' + '.join(sources))}[/]")
     if signal.reason:
         parts.append(shown(signal.reason))
     if signal.flag and signal.flag not in signal.reason:
@@ -155,36 +170,40 @@ def _why(signal: Signal) -> str:
     return "; ".join(parts)
 
 
-def _print_report(console: Console, report: Report, rewrites: str, patch: Path | None) -> None:
-    errors, warnings = report.count("error"), report.count("warning")
-    looked = f"{report.expressions} expressions in {len(report.files)} files"
-    console.print(f"\n[bold]{looked}[/]: {errors} errors, {warnings} warnings")
+def _print_report(out: Printout, report: Report, rewrites: str, patch: Path | None) -> None:
+    looked = f"{_count(report.expressions, 'expression')} in {_count(len(report.files), 'file')}"
+    wrong = f"{_count(report.count('error'), 'error')}, {_count(report.count('warning'), 'warning')}"
+    out.say(f"\n[bold]{looked}[/]: {wrong}")
     for file, problems in groupby(report.problems, key=lambda problem: problem.place.file):
-        _print_file(console, file, list(problems))
+        _print_file(out, file, list(problems))
     if not report.problems:
-        console.print("[green]✓[/] Everything in them fits this target.")
+        out.say("[green]✓[/] Everything in them fits this target.")
     if rewrites and patch is None:
-        console.print("\n[bold]Patch[/] [dim](--patch FILE writes it; apply it with patch -p1)[/]\n")
+        out.say("\n[bold]Patch[/] [dim](--patch FILE writes it; apply it with patch -p1)[/]\n")
         print(rewrites, end="")
     elif rewrites:
-        console.print(f"\nThe rewrites are in {shown(str(patch))}; apply them with: patch -p1 < {shown(str(patch))}")
+        out.say(f"\nThe rewrites are in {shown(str(patch))}; apply them with: patch -p1 < {shown(str(patch))}")
     elif patch is not None:
-        console.print(f"\nThere is nothing to rewrite, and {shown(str(patch))} is empty.")
+        out.say(f"\nThere is nothing to rewrite, and {shown(str(patch))} is empty.")
 
 
-def _print_file(console: Console, file: str, problems: Sequence[Problem]) -> None:
+def _print_file(out: Printout, file: str, problems: Sequence[Problem]) -> None:
     """What is wrong, each once, with its places. What the patch rewrites, it shows."""
-    console.print(f"\n[bold]{shown(file)}[/]", soft_wrap=True)
+    out.say(f"\n[bold]{shown(file)}[/]")
     same: dict[tuple[str, str, str], list[Problem]] = {}
     for problem in problems:
         same.setdefault((problem.severity, problem.kind, problem.text), []).append(problem)
     for (severity, kind, text), found in same.items():
-        console.print(Padding(f"[{_STYLE[severity]}]{severity} {kind}[/]  {shown(text)}", (0, 0, 0, 2)))
+        out.say(f"[{_STYLE[severity]}]{severity} {kind}[/]  {shown(text)}", 2)
         for problem in found:
-            console.print(f"    [dim]line {problem.place.line}:[/] {shown(problem.place.where)}", soft_wrap=True)
+            out.say(f"[dim]line {problem.place.line}:[/] {shown(problem.place.where)}", 4)
             if problem.rewrite and not problem.edits:
-                console.print(Padding(f"[red]- {shown(problem.expression.strip())}[/]", (0, 0, 0, 6)))
-                console.print(Padding(f"[green]+ {shown(problem.rewrite.strip())}[/]", (0, 0, 0, 6)))
+                out.say(f"[red]- {shown(problem.expression.strip())}[/]", 6)
+                out.say(f"[green]+ {shown(problem.rewrite.strip())}[/]", 6)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _version(stated: str, releases: tuple[str, str]) -> str:

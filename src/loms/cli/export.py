@@ -31,7 +31,10 @@ ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Overwrite file
 @app.command("prometheus")
 def prometheus(
     engine: Annotated[
-        list[str] | None, typer.Option("--engine", "-e", help="Only this engine (repeatable). Default: all known ones.")
+        list[str] | None,
+        typer.Option(
+            "--engine", "-e", help="Only this engine (repeatable). Default: all known ones, or those of --engine-file."
+        ),
     ] = None,
     engine_file: Annotated[
         list[Path] | None,

@@ -9,7 +9,7 @@ names file, line and key.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import ClassVar, cast
 
@@ -27,6 +27,10 @@ ROW_KEYS = ("source", "fixed", "without", "part")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _FAMILY = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_PARTS = frozenset({"le", "quantile", "__name__"})
+"""What stands on a series because of its type; nothing else may be called so, and it may not be taken off."""
+_TARGETS = frozenset({"engine", "instance", "job", "deployment_zone"})
+"""What LOMS itself puts on every canonical series."""
 _WORDS = {
     _NAME: "the name of an engine (small letters, digits, '.', '_', '-')",
     _LABEL: "the name of a label",
@@ -52,21 +56,24 @@ class Declared(Engine):
         return Identity(model=cls.model)
 
 
-def declare(patterns: Iterable[str]) -> tuple[str, ...]:
-    """Register the engines of all files that these globs match; their names. Raises `ConfigError`."""
-    found = read_engines(patterns)
+def declare(patterns: Iterable[str], setting: str = "engines") -> tuple[str, ...]:
+    """Register the engines of all files that these globs match; their names. ``setting`` is where the globs come from.
+
+    Raises `ConfigError`.
+    """
+    found = read_engines(patterns, setting)
     for name, engine in found.items():
         add(name, engine)
     return tuple(found)
 
 
-def read_engines(patterns: Iterable[str]) -> dict[str, type[Declared]]:
+def read_engines(patterns: Iterable[str], setting: str = "engines") -> dict[str, type[Declared]]:
     """Name and class of the engines that these files declare, for `declare` or for a check only.
 
     Raises `ConfigError` for a file that does not exist or has a mistake, and for a name that is taken.
     """
     found: dict[str, type[Declared]] = {}
-    for path in files_of(patterns, "engines"):
+    for path in files_of(patterns, setting):
         name, engine = read_engine(path)
         if name in found:
             raise ConfigError(f"{path}: an engine named {name!r} is declared in another file, too")
@@ -82,7 +89,7 @@ def read_engine(path: Path) -> tuple[str, type[Declared]]:
     if name in engines:
         top["name"].fail(f"an engine named {name!r} exists already", hint="choose another name")
     prefix, families = _match(top["match"], name)
-    fixed = _labels(top.get("fixed"))
+    fixed = _fixed(top.get("fixed"))
     rows = tuple(_rows(top["metrics"], fixed))
     if not rows:
         top["metrics"].fail("is empty: nothing would be translated")
@@ -97,8 +104,8 @@ def read_engine(path: Path) -> tuple[str, type[Declared]]:
         "model": fixed.get("model", ""),
         "openai": _flag(top.get("openai")),
         "device": device,
-        "rename": _labels(top.get("labels")),
-        "replicas": frozenset(_list(top.get("replicas"), _LABEL)),
+        "rename": _renamed(top.get("labels")),
+        "replicas": frozenset(_gone(top.get("replicas"))),
         "carries": _carried(top.get("carries")),
         "table": rows,
         "never": {**dict.fromkeys(left, f"{path} maps nothing to it"), **_never(top.get("never"), mapped)},
@@ -134,6 +141,40 @@ def _labels(node: Node | None) -> dict[str, str]:
     return found
 
 
+def _renamed(node: Node | None) -> dict[str, str]:
+    """Raw label → canonical label."""
+    found = _labels(node)
+    for label, value in node.pairs() if node else ():
+        if label in _PARTS:
+            value.fail(f"the label {label!r} cannot have another name")
+        _refuse(value, found[label], {*_PARTS, *_TARGETS, "hop"})
+        if not _LABEL.fullmatch(found[label]):
+            value.fail(f"{found[label]!r} is not {_WORDS[_LABEL]}")
+    return found
+
+
+def _fixed(node: Node | None) -> dict[str, str]:
+    """Labels that the file adds."""
+    for label, value in node.pairs() if node else ():
+        _refuse(value, label, _PARTS | _TARGETS)
+    return _labels(node)
+
+
+def _gone(node: Node | None) -> tuple[str, ...]:
+    """Labels that are taken off."""
+    for item in node.items() if node else ():
+        if item.text() in _PARTS:
+            item.fail(f"the label {item.text()!r} cannot be taken off")
+    return _list(node, _LABEL)
+
+
+def _refuse(node: Node, label: str, reserved: Set[str]) -> None:
+    if label in reserved:
+        whose = "stands on a series because of its type" if label in _PARTS else "is LOMS's own"
+        hint = "the hop is given under fixed" if label == "hop" else ""
+        node.fail(f"the label {label!r} {whose} and cannot be given", hint=hint)
+
+
 def _match(node: Node, name: str) -> tuple[str, frozenset[str]]:
     """Prefix of the engine's own families, and those that must all be there."""
     if node.shape != "list":
@@ -152,8 +193,10 @@ def _carried(node: Node | None) -> tuple[str, ...]:
 
 
 def _rows(metrics: Node, fixed: Mapping[str, str]) -> Iterator[Row]:
+    seen: dict[str, str] = {}
     for written, value in metrics.pairs():
         canonical = _canonical(written, value)
+        _once(canonical, written, value, seen)
         several = value.shape == "list" and any(item.shape == "mapping" for item in value.items())
         for item in value.items() if several else (value,):
             try:
@@ -171,7 +214,7 @@ def _row(node: Node, canonical: str, fixed: Mapping[str, str]) -> Row:
         keys["part"].fail(f"{part!r} is neither _sum nor _count")
     if part and CATALOGUE[canonical].instrument != "histogram":
         keys["part"].fail(f"{canonical} is no histogram and has no part {part}")
-    labels, without = _labels(keys.get("fixed")), _list(keys.get("without"), _LABEL)
+    labels, without = _fixed(keys.get("fixed")), _gone(keys.get("without"))
     return Row(canonical, _sources(keys["source"]), {**fixed, **labels}, without=without, part=part)
 
 
@@ -193,11 +236,20 @@ def _canonical(written: str, node: Node) -> str:
     return written
 
 
+def _once(canonical: str, written: str, node: Node, seen: dict[str, str]) -> None:
+    """Refuse a metric that stands there in both spellings."""
+    if canonical in seen:
+        node.fail(f"is the same metric as {seen[canonical]!r} above", hint="several sources of one metric are a list")
+    seen[canonical] = written
+
+
 def _never(node: Node | None, mapped: set[str]) -> dict[str, str]:
     """Canonical metric → the file's reason."""
-    reasons = {}
+    reasons: dict[str, str] = {}
+    seen: dict[str, str] = {}
     for written, value in node.pairs() if node else ():
         canonical = _canonical(written, value)
+        _once(canonical, written, value, seen)
         if canonical in mapped:
             value.fail(f"{canonical} is mapped under metrics")
         if not value.text().strip():

@@ -101,6 +101,8 @@ class Engine:
     table: ClassVar[tuple[Row, ...]] = ()
     computed: ClassVar[frozenset[str]] = frozenset()
     """Canonical names that `fixup` alone adds."""
+    labels_tell: ClassVar[Mapping[str, str]] = {}
+    """Canonical name → raw family whose labels, and not its value, tell it or a factor of it."""
     progress: ClassVar[tuple[str, ...]] = ()
     """Further sources that only a working engine moves, where the canonical counters wait for a request's end."""
     early: ClassVar[frozenset[str]] = frozenset()

@@ -195,6 +195,6 @@ def _unmapped(draft: Draft, engine: type[Engine], shape: Shape) -> tuple[str, ..
             and not family.endswith("_created")
             and family not in known
             and f"{family}_total" not in known
-            and not any(fnmatchcase(family, pattern) for pattern in engine.aside)
+            and not any(fnmatchcase(name, a) for a in engine.aside for name in (family, f"{family}_total"))
         )
     )

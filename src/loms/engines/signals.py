@@ -45,6 +45,7 @@ class Signal:
     sources: tuple[str, ...] = ()
     """Raw families that it comes from."""
     reason: str = ""
+    """Why it is not there or not whole; or how it is worked out, where that is from no values."""
     kind: str = ""
     """Of an absent one: ``never`` (the engine has no such thing), ``flag``, ``version``, ``conditional``, ``lazy``,
     ``unknown``."""
@@ -60,6 +61,9 @@ def signals(meaning: Meaning, shape: Shape, contract: Contract | None, version: 
     for combination in meaning.combinations:
         by_metric.setdefault(combination.metric, []).append(combination)
     names = DEVICE_NAMES if engine.device else (*ENGINE_NAMES, *(n for n in DEVICE_NAMES if n in by_metric))
+    speaking = (engine, *(engines[other] for other in engine.carries))
+    exposed = {one.spell(family) for one in speaking for family in shape.types}
+    telling = {name: told for one in speaking for name, told in one.labels_tell.items() if told in exposed}
     found = []
     for name in names:
         spelt = CATALOGUE[name].prometheus
@@ -68,7 +72,12 @@ def signals(meaning: Meaning, shape: Shape, contract: Contract | None, version: 
             combinations = by_metric[name]
             renamed = all(c.renames for c in combinations)
             status: Status = "partial" if reason else "available" if renamed else "derived"
-            found.append(Signal(name, spelt, status, _families(combinations, shape), reason))
+            known = _families(combinations, shape)
+            if told := telling.get(name, ""):
+                known, reason = (*known, told), reason or f"labels of {told}"
+            elif not known:
+                reason = reason or "what the engine says of itself"
+            found.append(Signal(name, spelt, status, known, reason))
             continue
         kind, flag = ("never", "") if name in engine.never else ("unknown", "")
         rows = [row for row in engine.table if row.canonical == name]
@@ -82,5 +91,6 @@ def signals(meaning: Meaning, shape: Shape, contract: Contract | None, version: 
 
 def _families(combinations: Iterable[Combination], shape: Shape) -> tuple[str, ...]:
     """The raw families behind these series."""
-    names = (shape.names[p] for c in combinations for terms in (c.terms, *c.copies) for p, _ in terms)
-    return tuple(dict.fromkeys(family_of(name, shape.types)[0] for name in names))
+    added = [p for c in combinations for terms in (c.terms, *c.copies) for p, _ in terms]
+    scales = [c.scale for c in combinations if c.scale is not None]
+    return tuple(dict.fromkeys(family_of(shape.names[p], shape.types)[0] for p in (*added, *scales)))

@@ -145,6 +145,7 @@ class Vllm(Engine):
     rename: ClassVar[Mapping[str, str]] = {"engine": "engine_index"}
     table: ClassVar[tuple[Row, ...]] = _TABLE
     computed: ClassVar[frozenset[str]] = frozenset({"llm.engine.kv_cache.capacity", "llm.engine.kv_cache.usage"})
+    labels_tell: ClassVar[Mapping[str, str]] = dict.fromkeys(computed, "vllm:cache_config_info")
     never: ClassVar[Mapping[str, str]] = {
         "llm.engine.requests.started": "vLLM counts a request when it ends, not when it comes",
         "llm.engine.prefix_cache.hit_ratio": (

@@ -38,7 +38,7 @@ class Group:
 
 
 def exportable(names: Sequence[str], files: Sequence[Path]) -> list[str]:
-    """The engines named, and those that these files declare; all that there are if none is named.
+    """The engines named, and those that these files declare; all that there are if there are no such.
 
     Raises `ConfigError` for an unknown name, a wrong file, and an engine that Prometheus cannot scrape.
     """
@@ -47,7 +47,7 @@ def exportable(names: Sequence[str], files: Sequence[Path]) -> list[str]:
     for name in names:
         if known[name].expose is not Engine.expose:
             raise ConfigError(f"{name} answers in JSON, which Prometheus cannot scrape", hint="LOMS itself can read it")
-    chosen = [*names, *declared] if names else [name for name, e in known.items() if e.expose is Engine.expose]
+    chosen = [*names, *declared] or [name for name, e in known.items() if e.expose is Engine.expose]
     return list(dict.fromkeys(chosen))
 
 
@@ -231,10 +231,15 @@ def _places(factor: float) -> int:
 
 
 def _moved(factor: float) -> list[Step]:
-    """Bounds times the factor: zeros before them, then the point set anew, then the zeros taken off on both sides."""
+    """Bounds times the factor: zeros before them, then the point set anew, then the zeros taken off on both sides.
+
+    What is less than 0.0001 then gets an exponent, as Prometheus and LOMS write it.
+    """
     n = _places(factor)
     return [
         Step("le", "0" * n + "$1", "le", "([0-9.]+)"),
         Step("le", "$1.$2$3", "le", f"([0-9]+)([0-9]{{{n}}})[.]?([0-9]*)"),
         Step("le", "$1", "le", "0*([0-9]+(?:[.][0-9]*[1-9])?)[.]?0*"),
+        *(Step("le", f"$1.$2e-{k:02}", "le", f"0[.]0{{{k - 1}}}([1-9])([0-9]*)") for k in range(5, n + 4)),
+        Step("le", "$1$2", "le", "([1-9])[.](e-[0-9]+)"),
     ]

@@ -8,27 +8,19 @@ by the type of its metric (`loms.ingest.merging`); and series beyond the target'
 
 from __future__ import annotations
 
-import asyncio
-import json
-import math
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from loms.core import selfmetrics
 from loms.core.clock import Clock
 from loms.core.config import Labels as Policy
-from loms.core.guard import guard
-from loms.core.model import Exposition, Shape, labels_of
+from loms.core.model import Exposition, Shape
 from loms.ingest.arrangement import Arrangement, arrange
 from loms.ingest.cap import Cap
 from loms.ingest.folding import Folding
 from loms.ingest.lifetime import Lifetime
+from loms.ingest.memory import Memory
 from loms.ingest.merging import Groups, Key, Totals
-
-SAVE_SECONDS = 60.0
-ROUNDS_A_DAY = 1440
 
 
 class Reader(Protocol):
@@ -50,7 +42,7 @@ class Governed:
         self._cap = Cap(policy.max_series)
         self._source: Shape | None = None
         self._arrangement: Arrangement | None = None
-        self._remembered = _Memory.read(memory) if memory else None
+        self._remembered = Memory.read(memory) if memory else None
         """Until the target has been seen."""
         if self._remembered:
             self._folding.restore(self._remembered.own)
@@ -77,7 +69,7 @@ class Governed:
         """What is needed to go on after a restart of LOMS, as text."""
         with self._lock:
             life, totals = self._lifetime, self._totals
-            now = _Memory(life.started, life.counted, self._folding.own, totals.base, totals.gone)
+            now = Memory(life.started, life.counted, self._folding.own, totals.base, totals.gone)
             return (self._remembered or now).text()
 
     def _govern(self, exposition: Exposition) -> Exposition:
@@ -131,61 +123,3 @@ class Governed:
         remembered, self._remembered = self._remembered, None
         if remembered and remembered.same_life(self._lifetime):
             self._totals.recall(remembered.base, remembered.gone)
-
-
-@dataclass(frozen=True, slots=True)
-class _Memory:
-    """What outlives the process: which values have series of their own, what pools show beside the sum of their
-    members, and how to tell that the target's counters have not begun anew since."""
-
-    started: float
-    counted: float
-    own: Mapping[str, Sequence[str]]
-    base: Mapping[Key, float]
-    gone: Mapping[Key, float]
-
-    def text(self) -> str:
-        return json.dumps([self.started, self.counted, self.own, list(self.base.items()), list(self.gone.items())])
-
-    @classmethod
-    def read(cls, text: str) -> _Memory | None:
-        """None for what another version of LOMS wrote."""
-        try:
-            started, counted, own, *amounts = json.loads(text)
-            base, gone = (
-                {(str(name), labels_of(map(tuple, labels))): float(amount) for (name, labels), amount in each}
-                for each in amounts
-            )
-            return cls(float(started), float(counted), dict(own), base, gone)
-        except (ValueError, TypeError):
-            return None
-
-    def same_life(self, now: Lifetime) -> bool:
-        if math.isnan(self.started) and math.isnan(now.started):
-            return now.counted >= self.counted
-        return self.started == now.started
-
-
-async def keep(
-    governed: Governed,
-    save: Callable[[str], object],
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> None:
-    """Save the memory a minute after it has changed, once a day, and at the end, until cancelled."""
-    saved, rounds = 0, 0
-    try:
-        while True:
-            await sleep(SAVE_SECONDS)
-            rounds += 1
-            if governed.changes != saved or (saved and rounds % ROUNDS_A_DAY == 0):
-                saved = governed.changes
-                saving = asyncio.ensure_future(asyncio.to_thread(lambda: save(governed.memory())))
-                try:
-                    with guard("labels"):
-                        await asyncio.shield(saving)
-                finally:
-                    await asyncio.wait((saving,))  # the store must not be closed under it
-    finally:
-        if governed.changes != saved:
-            with guard("labels"):
-                save(governed.memory())

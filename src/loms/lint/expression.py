@@ -8,9 +8,9 @@ from typing import Literal
 from loms.lint.place import Excerpt, Place
 
 Purpose = Literal["alert", "record", "panel", "scaler", "variable"]
-Dialect = Literal["promql", "grafana", "variable", "adapter", "name"]
-"""PromQL as it is; with Grafana's variables; a Grafana variable's query; with prometheus-adapter's ``<<…>>``; or
-nothing but the name of a metric."""
+Dialect = Literal["promql", "grafana", "variable", "adapter", "printf", "name"]
+"""PromQL as it is; with Grafana's variables; a Grafana variable's query; with prometheus-adapter's ``<<…>>``; with the
+verbs of a template's ``printf``; or nothing but the name of a metric."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Files, globs and directories → the expressions in them.
 
-A file that is named must hold something of its kind; in a directory or behind a glob, others are passed over.
+A file that is named must hold something of its kind, and be fit to be read. In a directory or behind a glob, files of
+other kinds are passed over, and one that cannot be read is a problem.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from loms.lint.expression import Expression
 from loms.lint.grafana import dashboards
 from loms.lint.hpa import autoscalers
 from loms.lint.keda import scaled_objects
-from loms.lint.place import Source
+from loms.lint.place import Place, Source
+from loms.lint.problem import Problem
 from loms.lint.rule_files import rules
 
-Reader = Callable[[Node], Iterator[Expression] | None]
-"""The expressions of one document; None where the document is of another kind."""
+Reader = Callable[[Node], Iterator[Expression | Problem] | None]
+"""The expressions of one document, and what in it cannot be checked; None where the document is of another kind."""
 
 _YAML = (".yaml", ".yml")
+_PLACE = re.compile(r"(?::(\d+))?: ")
+"""What stands between the file and the reason in an error of the readers."""
 _HELM = re.compile(r"\{\{-?\s*[^{}]*?(?:\.(?:Values|Release|Chart|Capabilities|Files)\b|\b(?:toYaml|tpl|nindent)\b)")
 
 
@@ -59,23 +63,44 @@ class Written:
 
     expressions: tuple[Expression, ...]
     files: tuple[str, ...]
+    problems: tuple[Problem, ...]
+    """``unreadable_file`` and ``not_checked``: what was not read."""
 
 
 def read(sources: Sources) -> Written:
-    """The expressions in all these files. Raises `ConfigError`, which names the file, the line and the key."""
+    """The expressions in all these files.
+
+    Raises `ConfigError`, which names the file, the line and the key, for a file that is named itself.
+    """
     expressions: list[Expression] = []
+    problems: list[Problem] = []
     files: list[str] = []
     for name, patterns in sources.items():
         kind = KINDS[name]
         for path, named in _paths(patterns, kind.endings):
-            found = _read_file(path, kind.readers)
+            try:
+                found = _read_file(path, kind.readers)
+            except ConfigError as error:
+                if named:
+                    raise
+                problems.append(_unreadable(path, error))
+                continue
             if found is None:
                 if named:
                     raise ConfigError(f"{path}: holds no {kind.content}")
                 continue
             files.append(path)
-            expressions += found
-    return Written(tuple(expressions), tuple(dict.fromkeys(files)))
+            expressions += (item for item in found if isinstance(item, Expression))
+            problems += (item for item in found if isinstance(item, Problem))
+    return Written(tuple(expressions), tuple(dict.fromkeys(files)), tuple(dict.fromkeys(problems)))
+
+
+def _unreadable(path: str, error: ConfigError) -> Problem:
+    reason = error.message.removeprefix(path)
+    place = _PLACE.match(reason)
+    line = int(place[1] or 1) if place else 1
+    text = f"not looked at: {reason[place.end() :] if place else reason}" + (f"; {error.hint}" if error.hint else "")
+    return Problem("unreadable_file", "warning", Place(path, line, "the whole file"), "", text)
 
 
 def _paths(patterns: Sequence[str], endings: tuple[str, ...]) -> Iterator[tuple[str, bool]]:
@@ -103,8 +128,8 @@ def _is_looked_at(file: Path, folder: Path, endings: tuple[str, ...]) -> bool:
     return file.suffix in endings and not hidden and file.is_file()
 
 
-def _read_file(path: str, readers: tuple[Reader, ...]) -> list[Expression] | None:
-    """The file's expressions; None where no document in it is of the readers' kinds."""
+def _read_file(path: str, readers: tuple[Reader, ...]) -> list[Expression | Problem] | None:
+    """What the readers find in the file; None where no document in it is of the readers' kinds."""
     try:
         text = Path(path).read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -116,7 +141,7 @@ def _read_file(path: str, readers: tuple[Reader, ...]) -> list[Expression] | Non
             f"{path}:{line}: is a Helm template, which is no YAML yet", hint="render it first: helm template CHART"
         )
     documents = (json_document(source),) if path.endswith(".json") else yaml_documents(source)
-    found: list[Expression] | None = None
+    found: list[Expression | Problem] | None = None
     for document in documents:
         for item in document.each("items") if document.word("kind").endswith("List") else (document,):
             for reader in readers:

@@ -39,12 +39,13 @@ def averaged_quantiles(query: Query, scope: Scope) -> Iterator[Problem]:
                 pass
             case _:
                 continue
-        if way in seen or way not in _MEANS.keys() | _EXTREMES.keys() or not _is_quantile(operand, query, scope, ()):
+        origin = _origin(operand, query, scope, ()) if way in _MEANS.keys() | _EXTREMES.keys() else ""
+        if way in seen or not origin:
             continue
         seen.add(way)
         severity: Severity = "warning" if way in _MEANS else "info"
         if way in _MEANS:
-            text = f"{way} of quantiles: quantiles cannot be {_MEANS[way]}; sum the buckets' rates by (le) and take one"
+            text = f"{way} of quantiles: quantiles cannot be {_MEANS[way]}; {_advice(origin)}"
         else:
             text = f"{way} of quantiles: the {_EXTREMES[way]} of several quantiles is not the quantile of all requests"
         yield problem(query, "average_of_quantiles", severity, text)
@@ -59,33 +60,41 @@ def lost_bounds(query: Query, scope: Scope) -> Iterator[Problem]:
                 yield problem(query, "quantile_without_le", "error", f"{_QUANTILE} finds no buckets: {cause}")
 
 
-def _is_quantile(node: Node, query: Query, scope: Scope, through: tuple[str, ...]) -> bool:
-    """Whether values are quantiles. ``through`` are the recording rules on the way, which may be a ring."""
+def _advice(origin: str) -> str:
+    if origin == _QUANTILE:
+        return "sum the buckets' rates by (le) and take one"
+    mean = f"sum(rate({origin}_sum[5m])) / sum(rate({origin}_count[5m]))"
+    return f"{origin} is a summary and has no buckets: take the mean, {mean}, or a histogram if the engine has one"
+
+
+def _origin(node: Node, query: Query, scope: Scope, through: tuple[str, ...]) -> str:
+    """Where values that are quantiles come from: ``histogram_quantile``, or a summary; ``""`` if they are none.
+
+    ``through`` are the recording rules on the way, which may be a ring.
+    """
     match node:
         case Call(function=name):
             vectors = [arg for arg in node.args if isinstance(arg, (Selector, Call, Aggregation, Binary, Negation))]
-            same = name in _SAME and any(_is_quantile(arg, query, scope, through) for arg in vectors)
-            return name == _QUANTILE or same
+            same = (_origin(arg, query, scope, through) for arg in vectors if name in _SAME)
+            return _QUANTILE if name == _QUANTILE else next(filter(None, same), "")
         case Negation(expr=inner) | Subquery(expr=inner) | Range(selector=inner):
-            return _is_quantile(inner, query, scope, through)
+            return _origin(inner, query, scope, through)
         case Aggregation(op=op, expr=inner):
-            return op in _SAME_SERIES and _is_quantile(inner, query, scope, through)
+            return _origin(inner, query, scope, through) if op in _SAME_SERIES else ""
         case Binary(returns_bool=True):
-            return False
+            return ""
         case Binary(op=op):
-            sides = [_is_quantile(side, query, scope, through) for side in (node.left, node.right)]
-            return sides[0] if op in ("and", "unless") else any(sides) if op in SET_OPERATORS else sides[0] != sides[1]
+            left, right = (_origin(side, query, scope, through) for side in (node.left, node.right))
+            if op in ("and", "unless"):
+                return left
+            return "" if left and right and op not in SET_OPERATORS else left or right
         case Selector():
-            if any(series.quantile for series in scope.series(node, query)):
-                return True
+            summary = next((series.name for series in scope.series(node, query) if series.quantile), "")
             rule, name = scope.recorded(node, query), metric(node)
-            return (
-                rule is not None
-                and rule.node is not None
-                and name not in through
-                and _is_quantile(rule.node, rule, scope, (*through, name))
-            )
-    return False
+            if summary or rule is None or rule.node is None or name in through:
+                return summary
+            return _origin(rule.node, rule, scope, (*through, name))
+    return ""
 
 
 def _loses_bounds(node: Node, query: Query, scope: Scope, through: tuple[str, ...]) -> str:

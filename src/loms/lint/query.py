@@ -28,6 +28,7 @@ from loms.promql.syntax import (
 _LABEL_VALUES = re.compile(r"\s*label_values\(\s*(?:(?P<series>.+?)\s*,\s*)?(?P<label>\w+)\s*\)\s*", re.DOTALL)
 _RESULT = re.compile(r"\s*query_result\((?P<series>.+)\)\s*", re.DOTALL)
 _NO_SERIES = re.compile(r"\s*(?:metrics|label_names)\(.*\)\s*", re.DOTALL)
+_VERB = re.compile(r"%[-+# 0]*[\d.]*[a-zA-Z]")
 _SERIES = re.compile(r"<<\s*\.Series\s*>>")
 
 
@@ -66,8 +67,13 @@ def read(expression: Expression) -> Query:
 
 
 def _promql(expression: Expression) -> tuple[str, tuple[str, ...]]:
-    """The text with blanks for what a Grafana variable has around its PromQL, and the labels asked for."""
+    """The text with blanks for what a Grafana variable has around its PromQL, and the labels asked for.
+
+    The verbs of a ``printf`` become variables, whose values are as little known.
+    """
     text = expression.text
+    if expression.dialect == "printf":
+        return _VERB.sub(lambda verb: "$".ljust(len(verb[0]), "v"), text), expression.labels
     if expression.dialect != "variable":
         return text, expression.labels
     values = _LABEL_VALUES.fullmatch(text)

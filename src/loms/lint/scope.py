@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loms.lint.query import Query, names, walk
@@ -13,8 +13,8 @@ from loms.promql.syntax import NAME, Node, Selector
 @dataclass(frozen=True, slots=True)
 class Scope:
     target: Target
-    recordings: Mapping[str, Query] = field(default_factory=dict)
-    """Name of a recording rule, or of a metric that an adapter serves → what it is computed from."""
+    recordings: Mapping[str, Sequence[Query]] = field(default_factory=dict)
+    """Name of a recording rule, or of a metric that an adapter serves → what it is computed from, rule by rule."""
 
     def series(self, selector: Selector, query: Query) -> tuple[Series, ...]:
         """The target's series that a selector means; none for recording rules and other jobs' metrics."""
@@ -22,8 +22,8 @@ class Scope:
         return tuple(series for series in found if series is not None)
 
     def recorded(self, selector: Selector, query: Query) -> Query | None:
-        """The rule that makes the series of a selector."""
-        found = [self.recordings[name] for name in names(selector, query) if name in self.recordings]
+        """The rule that makes the series of a selector, if it is one alone."""
+        found = [rule for name in names(selector, query) for rule in self.recordings.get(name, ())]
         return found[0] if len(found) == 1 and found[0].node is not None else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ _FOREIGN = (
     *("llm_engine_", "gen_ai_", "hw_", "loms_"),
 )
 """Names that every other job may have as well, and LOMS's own."""
+_ELSEWHERE = "if a recording rule makes it, pass that rule's file as well; if another job has it, ignore it"
 TARGET_LABELS = frozenset(
     {"job", "instance", "namespace", "pod", "service", "container", "node", "cluster", "endpoint"}
 )
@@ -79,6 +80,12 @@ class Target:
     extra_labels: frozenset[str] = frozenset()
     values: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     """(family, label) → all values that it has, where they are known."""
+    replicas: frozenset[str] = frozenset()
+    """Labels over which the engine tells the same thing several times."""
+    aside: Mapping[str, str] = field(default_factory=dict)
+    """Family, or a pattern with ``*`` → why the engine's table makes no use of it."""
+    ignored: tuple[str, ...] = ()
+    """Regular expressions for names that are somebody else's."""
 
     @property
     def title(self) -> str:
@@ -124,14 +131,14 @@ class Target:
 
     def belongs(self, name: str) -> bool:
         """Whether this name is the target's business at all."""
-        if name.startswith(_FOREIGN):
+        if self._is_foreign(name):
             return False
         known = self.exposed(name) is not None or self.spell(name) in self.observed.families
         return known or self.promised(name) is not None or self._owns(self.spell(name))
 
     def verdict(self, name: str) -> Verdict | None:
         """Why this name gives nothing at the target; None where it gives something or is not the target's business."""
-        if name.startswith(_FOREIGN) or self.exposed(name) is not None:
+        if self._is_foreign(name) or self.exposed(name) is not None:
             return None
         spelled, promise = self.spell(name), self.promised(name)
         return (
@@ -143,12 +150,15 @@ class Target:
 
     def pattern(self, pattern: str) -> Verdict | None:
         """The same for a regular expression over names. Raises `QueryError` for one that is none."""
-        live = self._live()
-        if any(matches(pattern, live)) or any(matches(pattern, [name.replace(":", "_") for name in live])):
+        if _any_matches(pattern, self._live()):
             return None
-        if not self._owns(self.spell(pattern.removeprefix("^").lstrip("(?:"))):
+        if not self._owns(self.spell(pattern.removeprefix("^").lstrip("(?:"))) or self._is_foreign(pattern):
             return None
-        return Verdict("error", f"{self.title} exposes nothing that the pattern {pattern} matches")
+        text = f"{self.title} exposes nothing that the pattern {pattern} matches"
+        families = self.known.families if self.known else ()
+        if _any_matches(pattern, [family + part for family in families for part in ("", *HISTOGRAM)]):
+            return Verdict("error", text)
+        return Verdict("warning", f"{text}, and no release of it that is known does; {_ELSEWHERE}")
 
     def succeeds(self, new: str, old: str) -> bool:
         """Whether one name's family took the other's place, in one or several steps."""
@@ -161,6 +171,10 @@ class Target:
             waiting += later
         promise = self.promised(new)
         return promise is not None and promise.family.name in found
+
+    def _is_foreign(self, name: str) -> bool:
+        """Whether it is certainly another job's."""
+        return name.startswith(_FOREIGN) or any(any(matches(one, [name, self.spell(name)])) for one in self.ignored)
 
     def _owns(self, spelled: str) -> bool:
         own = self.known.owns(spelled) if self.known else bool(self.own) and spelled.startswith(self.own)
@@ -235,7 +249,12 @@ class Target:
         near = difflib.get_close_matches(spelled, self._live(), n=1, cutoff=0.85)
         if near:
             return Verdict("error", f"{name}: {lacking}; did you mean {_respelled(name, spelled, near[0])}?")
-        return Verdict("warning", f"{name}: {lacking}; if a recording rule makes it, pass that rule's file as well")
+        return Verdict("warning", f"{name}: {lacking}; {_ELSEWHERE}")
+
+
+def _any_matches(pattern: str, names: Sequence[str]) -> bool:
+    """Also with underscores for colons."""
+    return any(matches(pattern, names)) or any(matches(pattern, [name.replace(":", "_") for name in names]))
 
 
 def _part(name: str, family: Family) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from loms.core.clock import Clock
@@ -19,26 +21,33 @@ class TargetNotes:
         self._database = database
         self._clock = clock
         self._kind = kind
+        self._version = 0
 
     def load(self) -> dict[tuple[str, str], str]:
         """The newest text of each target."""
         columns = self._database.query_columns(
-            "SELECT job, instance, argMax(payload, version) AS payload FROM target_notes WHERE kind = {kind:String}"
-            " AND seen > fromUnixTimestamp64Milli({since:Int64}) GROUP BY job, instance",
+            "SELECT job, instance, argMax(payload, version) AS payload, max(version) AS newest FROM target_notes"
+            " WHERE kind = {kind:String} AND seen > fromUnixTimestamp64Milli({since:Int64}) GROUP BY job, instance",
             {"kind": self._kind, "since": self._clock.now_ms() - FORGET_AFTER_MS},
         )
+        self._version = max(self._version, *columns["newest"].to_pylist(), 0)
         rows = zip(*(columns[name].to_pylist() for name in ("job", "instance", "payload")), strict=True)
         return {(job, instance): payload for job, instance, payload in rows}
 
     def save(self, job: str, instance: str, payload: str) -> None:
         """Keep this text for the target; it is on its way to the disk when the call returns."""
-        now = self._clock.now_ms()
+        self.save_all({(job, instance): payload})
+
+    def save_all(self, notes: Mapping[tuple[str, str], str]) -> None:
+        """Keep one text for each of these targets, in one insert."""
+        now, count = self._clock.now_ms(), len(notes)
+        self._version = max(now, self._version + 1)  # also where the clock has been set back
         columns = {
-            "kind": [self._kind],
-            "job": [job],
-            "instance": [instance],
-            "version": pa.array([now], pa.uint64()),
-            "seen": pa.array([now], pa.timestamp("ms")),
-            "payload": [payload],
+            "kind": [self._kind] * count,
+            "job": [job for job, _ in notes],
+            "instance": [instance for _, instance in notes],
+            "version": pa.array([self._version] * count, pa.uint64()),
+            "seen": pa.array([now] * count, pa.timestamp("ms")),
+            "payload": list(notes.values()),
         }
         self._database.insert_arrow("target_notes", pa.table(columns))

@@ -31,7 +31,10 @@ class Notes:
         return dict(self.texts)
 
     def save(self, job: str, instance: str, payload: str, /) -> None:
-        self.texts[job, instance] = payload
+        self.save_all({(job, instance): payload})
+
+    def save_all(self, notes: Mapping[tuple[str, str], str], /) -> None:
+        self.texts |= notes
 
 
 class Scene:
@@ -89,6 +92,7 @@ class Scene:
         self.batches.clear()
         if self.watch.due("target", sight):
             self.watch.look("target", sight)
+        self.watch.save()
 
     def lost(self) -> dict[str, Mapping[str, str]]:
         """Metric → labels of the series that say it is lost, of the newest look."""

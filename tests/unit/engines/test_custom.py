@@ -223,6 +223,30 @@ METRIC = "metrics: {llm.engine.requests.running: acme_running}\n"
         (HEAD + METRIC + "openai: perhaps\n", 4, "neither true nor false"),
         (HEAD + METRIC + "labels: {a-b: model}\n", 4, "'a-b' is not the name of a label"),
         (HEAD + METRIC + "labels: {a: [b]}\n", 4, "labels.a: must be a text, not a list"),
+        (HEAD + METRIC + "labels:\n  b: model\n  a: le\n", 6, "labels.a: the label 'le' stands on a series because of"),
+        (HEAD + METRIC + "labels: {a: quantile}\n", 4, "labels.a: the label 'quantile' stands on"),
+        (HEAD + METRIC + "labels: {a: __name__}\n", 4, "labels.a: the label '__name__' stands on"),
+        (HEAD + METRIC + "labels: {a: job}\n", 4, "labels.a: the label 'job' is LOMS's own and cannot be given"),
+        (HEAD + METRIC + "labels: {a: instance}\n", 4, "the label 'instance' is LOMS's own"),
+        (HEAD + METRIC + "labels: {a: engine}\n", 4, "the label 'engine' is LOMS's own"),
+        (HEAD + METRIC + "labels: {a: hop}\n", 4, "the label 'hop' is LOMS's own"),
+        (HEAD + METRIC + "labels: {a: deployment_zone}\n", 4, "the label 'deployment_zone' is LOMS's own"),
+        (HEAD + METRIC + "labels: {le: bound}\n", 4, "labels.le: the label 'le' cannot have another name"),
+        (HEAD + METRIC + "labels: {a: b-c}\n", 4, "labels.a: 'b-c' is not the name of a label"),
+        (HEAD + METRIC + "fixed: {job: x}\n", 4, "fixed.job: the label 'job' is LOMS's own"),
+        (HEAD + METRIC + "replicas: [tp, le]\n", 4, "replicas[1]: the label 'le' cannot be taken off"),
+        (HEAD + "metrics:\n  llm.engine.tokens.output: {source: a, without: [le]}\n", 4, "'le' cannot be taken off"),
+        (HEAD + "metrics:\n  llm.engine.tokens.output: {source: a, fixed: {le: x}}\n", 4, "fixed.le: the label 'le'"),
+        (
+            HEAD + "metrics:\n  llm.engine.requests.running: a\n  llm_engine_requests_running: b\n",
+            5,
+            "metrics.llm_engine_requests_running: is the same metric as 'llm.engine.requests.running' above",
+        ),
+        (
+            HEAD + METRIC + "never:\n  llm.engine.requests.started: a\n  llm_engine_requests_started_total: b\n",
+            6,
+            "is the same metric as 'llm.engine.requests.started' above",
+        ),
         (HEAD + METRIC + "replicas: tp_rank\n", 4, "replicas: must be a list, not a plain value"),
         (HEAD + METRIC + "carries: [vlm]\n", 4, "there is no engine 'vlm'; did you mean 'vllm'?"),
         (HEAD + METRIC + "never:\n  llm.engine.requests.running: x\n", 5, "is mapped under metrics"),
@@ -258,8 +282,10 @@ def test_files_are_found_by_globs(tmp_path: Path) -> None:
         (tmp_path / f"{name}.yaml").write_text(f"name: {name}\nmatch: {name}_\n{METRIC}")
     assert list(read_engines([str(tmp_path / "*.yaml")])) == ["one", "two"]
     assert read_engines([str(tmp_path / "*.yml")]) == {}
-    with pytest.raises(ConfigError, match="does not exist"):
+    with pytest.raises(ConfigError, match=r"^engines: .*three\.yaml does not exist"):
         read_engines([str(tmp_path / "three.yaml")])
+    with pytest.raises(ConfigError, match=r"^--engine: .*three\.yaml does not exist"):
+        read_engines([str(tmp_path / "three.yaml")], "--engine")
 
 
 def test_two_files_of_one_name(tmp_path: Path) -> None:

@@ -56,3 +56,27 @@ def test_device_signals_are_listed_for_devices_and_for_engines_that_tell_them(da
     devices = signals_of("dcgm", data / "written" / "dcgm-4.5.3.txt", "4.5.3")
     assert devices["hw.gpu.memory.usage"].status == "derived"
     assert not any(name.startswith("llm.engine.") for name in devices)
+
+
+def test_what_is_worked_out_names_all_that_it_is_worked_out_from(data: Path) -> None:
+    found = signals_of("vllm", data / "vllm-0.32.0" / "loaded.txt", "0.32.0")
+    capacity, usage, info = (found[f"llm.engine.{n}"] for n in ("kv_cache.capacity", "kv_cache.usage", "info"))
+    assert (capacity.status, capacity.sources) == ("derived", ("vllm:cache_config_info",))
+    assert capacity.reason == "labels of vllm:cache_config_info"
+    assert usage.sources == ("vllm:kv_cache_usage_perc", "vllm:cache_config_info")
+    assert (info.status, info.sources, info.reason) == ("derived", (), "what the engine says of itself")
+    ratio = signals_of("tgi", data / "written" / "tgi-3.3.7.txt", "3.3.7")["llm.engine.kv_cache.utilization"]
+    assert ratio.sources == ("tgi_batch_current_max_tokens", "tgi_batch_max_total_tokens")
+
+
+def test_every_signal_that_is_there_says_where_it_comes_from(data: Path) -> None:
+    for name, file, version in (
+        ("vllm", "vllm-0.32.0/loaded.txt", "0.32.0"),
+        ("sglang", "sglang-0.5.23/loaded.txt", "0.5.23"),
+        ("llama.cpp", "llamacpp-11434.0.0/loaded.txt", "b11434"),
+        ("tensorrt-llm", "written/tensorrt-llm-1.3.0.txt", "1.3.0"),
+        ("triton", "written/triton-2.64.0-tensorrtllm.txt", "2.64.0"),
+        ("dynamo", "written/dynamo-1.6.1-worker.txt", "1.6.1"),
+    ):
+        for signal in signals_of(name, data / file, version).values():
+            assert signal.sources or signal.reason, (name, signal.canonical)

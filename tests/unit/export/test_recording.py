@@ -99,7 +99,8 @@ def test_bounds_that_no_move_of_the_point_makes_canonical_are_left_out() -> None
 
 @given(st.decimals(min_value="0.0001", max_value="999999", places=4), st.sampled_from([1e-3, 1e-6, 1e-9]))
 def test_moving_the_point_multiplies(bound: object, factor: float) -> None:
-    """Every spelling of a bound without an exponent; `label_replace` written in Python."""
+    """Every spelling of a bound without an exponent; `label_replace` written in Python. The result is spelt as LOMS
+    spells it, but for bounds that no clock of the engine's has."""
     for spelt in {f"{float(bound):f}", f"{bound}".rstrip("0"), str(int(float(bound)))}:  # type: ignore[arg-type]
         le = spelt
         for step in _moved(factor):
@@ -107,6 +108,24 @@ def test_moving_the_point_multiplies(bound: object, factor: float) -> None:
                 le = match.expand(re.sub(r"\$(\d)", r"\\g<\1>", step.value))
         assert math.isclose(float(le), float(spelt) * factor, rel_tol=1e-9), (spelt, le)
         assert le == "0" or not re.search(r"^0\d|\.$|\.\d*0$", le), le
+        assert float(spelt) < 0.001 or le == f"{float(spelt) * factor:.12g}"
+
+
+@pytest.mark.parametrize(
+    ("spelt", "factor", "le"),
+    [
+        ("0.01", 1e-3, "1e-05"),
+        ("0.025", 1e-3, "2.5e-05"),
+        ("0.1", 1e-3, "0.0001"),
+        ("50", 1e-6, "5e-05"),
+        ("1", 1e-6, "1e-06"),
+    ],
+)
+def test_small_bounds_are_spelt_as_prometheus_spells_them(spelt: str, factor: float, le: str) -> None:
+    for step in _moved(factor):
+        if match := re.fullmatch(step.regex, spelt):
+            spelt = match.expand(re.sub(r"\$(\d)", r"\\g<\1>", step.value))
+    assert spelt == le
 
 
 def test_infinity_stays() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from loms.core.config import Fold, Labels
 from loms.core.model import Exposition, Shape
 from loms.ingest.admission import WINDOW_SECONDS
 from loms.ingest.exposition import ExpositionReader
-from loms.ingest.governance import ROUNDS_A_DAY, SAVE_SECONDS, Governed, keep
+from loms.ingest.governance import Governed
 
 VLLM = Path(__file__).parents[2] / "data/vllm-0.32.0/loaded.txt"
 
@@ -416,30 +415,6 @@ def test_another_limit_of_values_lets_the_first_of_them_stay() -> None:
 @pytest.mark.parametrize("memory", ["", "{", "[]", "[1, 2, 3, 4, 5]", '[0, 0, {}, [["a"]], []]', "null"])
 def test_a_memory_that_cannot_be_read_is_none(memory: str) -> None:
     assert Target(memory, fold=tenants(1)).orders(a=2, b=1) == {"a": 2, "other": 1}
-
-
-def test_the_memory_is_saved_when_it_has_changed_once_a_day_and_at_the_end() -> None:
-    target = Target(fold=tenants(1))
-    saved: list[int] = []
-    rounds: list[float] = []
-
-    def at(round_: int, act: Callable[[], object]) -> None:
-        if len(rounds) == round_:
-            act()
-
-    async def sleep(seconds: float) -> None:
-        rounds.append(seconds)
-        at(2, lambda: target.orders(a=2, b=1))
-        at(5, lambda: target.orders(a=2, b=1))
-        at(7, lambda: target.orders(a=2))
-        at(ROUNDS_A_DAY + 5, lambda: target.orders(a=2, b=0))
-        if len(rounds) == ROUNDS_A_DAY + 5:
-            raise asyncio.CancelledError
-
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(keep(target.stage, lambda _: saved.append(len(rounds)), sleep))
-    assert saved == [2, 7, ROUNDS_A_DAY, ROUNDS_A_DAY + 5]
-    assert set(rounds) == {SAVE_SECONDS}
 
 
 # The limit of a target

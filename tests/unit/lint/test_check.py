@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from unit.lint.world import CONTRACT, DATA, OBSERVED, written
 
+from loms.core.errors import ConfigError
 from loms.engines.contract import Exposed, contract_of, observe
 from loms.engines.engine import engines
 from loms.ingest.exposition import ExpositionReader
@@ -125,6 +127,44 @@ def test_an_engine_that_nobody_knows(engine: str) -> None:
         )
     }
     assert list(kinds.values()) == [[], ["counter_as_gauge"], ["counter_as_gauge"], ["unknown_label"], []]
+
+
+def test_names_that_are_somebody_elses() -> None:
+    """A router in front of vLLM has metrics that look like vLLM's; some of them vLLM once had itself."""
+    texts = (
+        "vllm:num_requests_swapped",
+        "vllm_current_qps > 1",
+        '{__name__=~"vllm:router_.*"}',
+        "rate(vllm:num_request_waiting[5m])",
+    )
+    ignore = ["vllm:(num_requests_swapped|current_qps|num_request_waiting)", "vllm:router_.*"]
+    for ignored, kinds in (([], ["dead_metric"] * 4), (ignore, []), (["vllm:"], ["dead_metric"] * 4)):
+        target = target_of(OBSERVED, CONTRACT, ignore=ignored)
+        assert [one.kind for one in problems_in(map(written, texts), target)] == kinds
+    with pytest.raises(ConfigError, match=r"^--ignore vllm:\(: "):
+        target_of(OBSERVED, CONTRACT, ignore=["vllm:("])
+
+
+def test_folders_are_read_around_what_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "chart.yaml").write_text("groups:\n- rules:\n  - {alert: A, expr: 'a > {{ .Values.limit }}'}\n")
+    (tmp_path / "broken.yaml").write_text("groups:\n- [\n")
+    (tmp_path / "latin.yaml").write_bytes(b"\xff")
+    (tmp_path / "good.yaml").write_text("groups: [{rules: [{alert: A, expr: 'vllm:num_requests_running > 1'}]}]")
+    for pattern in (str(tmp_path), f"{tmp_path}/*.yaml"):
+        report = check(Sources(rules=[pattern]), OBSERVED, CONTRACT)
+        assert (report.expressions, report.files) == (1, (str(tmp_path / "good.yaml"),))
+        assert (report.count("error"), report.count("warning")) == (0, 3)
+        told = [(Path(one.place.file).name, one.place.line, one.kind, one.text) for one in report.problems]
+        assert told[1] == (
+            "chart.yaml",
+            3,
+            "unreadable_file",
+            "not looked at: is a Helm template, which is no YAML yet; render it first: helm template CHART",
+        )
+        assert told[0][:3] == ("broken.yaml", 3, "unreadable_file")
+        assert told[0][3].startswith("not looked at: not valid YAML: ")
+        assert told[2][:3] == ("latin.yaml", 1, "unreadable_file")
+        assert told[2][3].startswith("not looked at: cannot be read: ")
 
 
 def test_contracts_of_devices_do_not_judge() -> None:

@@ -87,7 +87,14 @@ NO_SUCCESSOR = {
         "is a gauge in vLLM 0.32.0 and has no _sum",
     ),
     "sglang:token_usage > 1": ("warning", "sglang:token_usage is a metric of SGLang, and this target is vLLM 0.32.0"),
-    '{__name__=~"vllm:swap.*"}': ("error", "exposes nothing that the pattern vllm:swap.* matches"),
+    '{__name__=~"vllm:num_requests_sw.*"}': (
+        "error",
+        "exposes nothing that the pattern vllm:num_requests_sw.* matches",
+    ),
+    '{__name__=~"vllm:router_.*"}': (
+        "warning",
+        "exposes nothing that the pattern vllm:router_.* matches, and no release of it that is known does; if a ",
+    ),
 }
 
 

@@ -28,6 +28,19 @@ def test_quantiles_are_not_averaged(text: str, severity: str, find: Find) -> Non
     assert kinds == [("average_of_quantiles", severity)]
 
 
+def test_what_to_do_instead_is_what_there_is(find: Find) -> None:
+    (buckets,) = find(f"avg({P99}) > 1")
+    assert buckets.text.endswith("; sum the buckets' rates by (le) and take one")
+    alias = written("max(vllm:reworked_seconds)", "record", defines="worst")
+    for text in ("avg(vllm:reworked_seconds) > 1", "avg(-worst) > 1"):
+        (summary,) = [one for one in find(alias, text) if one.severity == "warning"]
+        assert summary.text == (
+            "avg of quantiles: quantiles cannot be averaged; vllm:reworked_seconds is a summary and has no buckets: "
+            "take the mean, sum(rate(vllm:reworked_seconds_sum[5m])) / sum(rate(vllm:reworked_seconds_count[5m])), "
+            "or a histogram if the engine has one"
+        )
+
+
 @pytest.mark.parametrize(
     "text",
     [

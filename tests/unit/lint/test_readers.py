@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,41 @@ def test_the_newer_schema_and_what_wraps_a_dashboard(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
         ((_, where, _, expr),) = summary(Sources(grafana=[str(tmp_path / name)]))
         assert (where, expr) == ("dashboard 'D' panel 'P' query B", "up")
+
+
+LIBRARY = {"uid": "u", "name": "L", "kind": 1, "model": {"type": "stat", "targets": [{"expr": "up", "refId": "B"}]}}
+
+
+@pytest.mark.parametrize("answer", [{"result": LIBRARY}, LIBRARY, {"result": {"elements": [LIBRARY], "page": 1}}])
+def test_a_library_panel_in_a_file_of_its_own(answer: object, tmp_path: Path) -> None:
+    (tmp_path / "l.json").write_text(json.dumps(answer))
+    assert summary(Sources(grafana=[str(tmp_path / "l.json")])) == [(1, "library panel 'L' query B", "panel", "up")]
+
+
+def test_library_panels_below_a_dashboard(tmp_path: Path) -> None:
+    """Exported for sharing externally it has them; as Grafana keeps it, it has their names only."""
+    panels = [
+        {"libraryPanel": {"uid": "u", "name": "L"}},
+        {"type": "row", "panels": [{"libraryPanel": {"uid": "v", "name": "M"}, "title": "not M"}]},
+        {"libraryPanel": {"uid": "w", "name": "N"}, "targets": [{"expr": "down", "refId": "A"}]},
+    ]
+    shared = {"title": "D", "panels": panels, "__elements": {"u": LIBRARY}}
+    (tmp_path / "d.json").write_text(json.dumps(shared))
+    found = read(Sources(grafana=[str(tmp_path)]))
+    assert [(e.place.where, e.text) for e in found.expressions] == [
+        ("dashboard 'D' panel '' query A", "down"),
+        ("dashboard 'D' library panel 'L' query B", "up"),
+    ]
+    (one,) = found.problems
+    assert (one.kind, one.severity) == ("not_checked", "info")
+    assert one.text.startswith("the queries of 'M' are in Grafana's library and not in this file: ")
+    (tmp_path / "d.json").write_text(json.dumps({"title": "D", "panels": panels}))
+    (one,) = read(Sources(grafana=[str(tmp_path / "d.json")])).problems
+    assert "the queries of 'L', 'M' are" in one.text
+    newer = {"kind": "LibraryPanel", "spec": {"title": "T", "libraryPanel": {"name": "L"}}}
+    (tmp_path / "d.json").write_text(json.dumps({"elements": {"panel-1": newer}}))
+    (one,) = read(Sources(grafana=[str(tmp_path / "d.json")])).problems
+    assert "the queries of 'L' are" in one.text
 
 
 @pytest.mark.parametrize(

@@ -30,3 +30,27 @@ def test_a_target_that_nothing_was_written_about_for_long_is_forgotten(tmp_path:
         notes.save("j", "b:1", "new")
         clock.advance(FORGET_AFTER_MS / 2000 + 1)
         assert notes.load() == {("j", "b:1"): "new"}
+
+
+def test_the_text_saved_last_counts_also_where_the_clock_was_set_back(tmp_path: Path) -> None:
+    clock = ManualClock(1_800_000_000_000)
+    with Database.open(tmp_path, 1e9, clock) as database:
+        notes = TargetNotes(database, clock, "folded")
+        notes.save("j", "a:1", "first")
+        notes.save("j", "a:1", "second")
+        assert notes.load() == {("j", "a:1"): "second"}
+    clock = ManualClock(1_799_999_990_000)
+    with Database.open(tmp_path, 1e9, clock) as database:
+        notes = TargetNotes(database, clock, "folded")
+        notes.load()
+        notes.save("j", "a:1", "third")
+        assert notes.load() == {("j", "a:1"): "third"}
+
+
+def test_many_at_once(tmp_path: Path) -> None:
+    clock = ManualClock(1_790_000_000_000)
+    with Database.open(tmp_path, 1e9, clock) as database:
+        notes = TargetNotes(database, clock, "contract")
+        notes.save("engines", "a:8000", "old")
+        notes.save_all({("engines", "a:8000"): "new", ("engines", "b:8000"): "other"})
+        assert notes.load() == {("engines", "a:8000"): "new", ("engines", "b:8000"): "other"}
