@@ -162,9 +162,10 @@ def llama() -> Iterator[LlamaServer]:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def loms(tmp_path_factory: pytest.TempPathFactory, vllm: Vllm, llama: LlamaServer) -> Iterator[Loms]:
-    """LOMS with its defaults, watching both engines."""
+    """LOMS with its defaults, watching both engines. It ends with its module: its probes are requests, which other
+    tests would count."""
     instances = [server.url.rpartition("/")[2] for server in (vllm, llama)]
     with Loms(tmp_path_factory.mktemp("loms"), instances) as running:
         for instance in instances:

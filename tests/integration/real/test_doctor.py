@@ -1,24 +1,18 @@
-"""``loms doctor`` on a real llama.cpp."""
+"""``loms doctor`` on real engines."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from integration.real.conftest import Vllm
 
 from loms.lab.llama import LlamaServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.real]
-
-
-@pytest.fixture(scope="module")
-def llama() -> Iterator[LlamaServer]:
-    with LlamaServer() as server:
-        yield server
 
 
 def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -43,7 +37,21 @@ def test_no_time_to_first_token_and_what_to_do_instead(llama: LlamaServer) -> No
     assert found["unmapped"] == []
 
 
-def test_a_server_without_metrics_is_told_which_flag_it_needs(llama: LlamaServer) -> None:
+def test_a_real_vllm_keeps_its_contract(vllm: Vllm) -> None:
+    told = doctor(vllm.url, "--json")
+    assert told.returncode == 0, told.stderr
+    found: dict[str, Any] = json.loads(told.stdout)
+    assert (found["engine"], found["unmapped"]) == ("vllm", [])
+    assert found["version"].startswith("0.32.0")
+    assert [odd["family"] for odd in found["contract"] if odd["severity"] != "info"] == []
+    signals = {signal["canonical"]: signal["status"] for signal in found["signals"]}
+    assert signals["gen_ai.server.time_to_first_token"] == "available"
+    assert signals["llm.engine.kv_cache.capacity"] == "derived"
+
+
+def test_an_address_that_is_no_exposition_is_one_sentence(llama: LlamaServer) -> None:
     told = doctor(f"{llama.url}/health")
     assert told.returncode == 3
+    assert told.stdout == ""
     assert told.stderr.startswith("loms: ")
+    assert "/health" in told.stderr
