@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from loms.engines.contract import Contract, Observed, changes, compare, contract_names, contract_of, observe
+from loms.engines.contracts.contract import Contract, Observed, changes, compare, contract_names, contract_of, observe
+from loms.engines.contracts.release import parse_release
 from loms.engines.engine import engines
-from loms.engines.release import parse_release
 from loms.ingest.exposition import ExpositionReader
 
 DATA = Path(__file__).parents[1] / "data"

@@ -5,7 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loms.engines.contract import Contract, Exposed, Observed, changes, compare, contract_names, contract_of, why_absent
+from loms.engines.contracts.contract import (
+    Contract,
+    Exposed,
+    Observed,
+    changes,
+    compare,
+    contract_names,
+    contract_of,
+    why_absent,
+)
 
 CONTRACTS = [contract for contract in map(contract_of, contract_names()) if contract is not None]
 NAMES = sorted({name for contract in CONTRACTS for name in contract.families})

@@ -19,12 +19,12 @@ from loms.core.errors import ConfigError, ExpositionError, TargetError
 from loms.core.families import family_of
 from loms.core.log import redact
 from loms.core.model import Finding, Shape, labels_of
-from loms.engines.contract import Contract, Observed, compare, contract_names, contract_of, observe
+from loms.engines.contracts.contract import Contract, Observed, compare, contract_names, contract_of, observe
+from loms.engines.contracts.release import parse_release
 from loms.engines.engine import Identity, engines, known_paths, recognise
 from loms.engines.identity import identify
 from loms.engines.plan import Meaning
 from loms.engines.read import read
-from loms.engines.release import parse_release
 from loms.engines.signals import Signal, signals
 from loms.ingest.exposition import Limits
 

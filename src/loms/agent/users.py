@@ -9,7 +9,7 @@ from pathlib import Path
 from loms.core.clock import Clock
 from loms.core.config import Config
 from loms.core.errors import ConfigError
-from loms.engines.contract import contract_of
+from loms.engines.contracts.contract import contract_of
 from loms.engines.engine import engines
 from loms.lint.expression import Expression
 from loms.lint.files import Sources, read

@@ -79,7 +79,7 @@ def doctor(
     2: an argument or one of your files cannot be read. 3: the target cannot.
     """
     from loms.agent.examine import examine, replica_values
-    from loms.engines.contract import contract_names, contract_of
+    from loms.engines.contracts.contract import contract_names, contract_of
     from loms.engines.custom import declare
     from loms.lint.check import check
     from loms.lint.patch import patch as diff

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from loms.core.model import Labels, Shape, labels_of
-from loms.engines.contract import Contract, contract_of, why_absent
+from loms.engines.contracts.contract import Contract, contract_of, why_absent
 from loms.engines.draft import Draft, Terms
 from loms.engines.engine import Engine, Identity, Lookup, Row, engines
 from loms.engines.plan import Meaning

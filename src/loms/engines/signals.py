@@ -9,7 +9,7 @@ from typing import Literal
 from loms.core.families import family_of
 from loms.core.model import Shape
 from loms.core.semconv import CATALOGUE
-from loms.engines.contract import Contract, why_absent
+from loms.engines.contracts.contract import Contract, why_absent
 from loms.engines.draft import Combination
 from loms.engines.engine import DEVICE_NAMES, ENGINE_NAMES, engines
 from loms.engines.plan import Meaning

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from loms.engines.contract import contract_of
+from loms.engines.contracts.contract import contract_of
 from loms.engines.draft import OF_DEVICES
 from loms.engines.engine import Engine, Row, engines
 from loms.engines.read import AGREEABLE, STANDARD

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import reduce
 
 from loms.core.errors import ConfigError, QueryError
-from loms.engines.contract import Contract, Observed
+from loms.engines.contracts.contract import Contract, Observed
 from loms.engines.engine import engines
 from loms.lint.cumulative import cumulative
 from loms.lint.dead_metric import changed_meanings, dead_metrics

@@ -11,7 +11,7 @@ from itertools import pairwise
 from loms.core.errors import QueryError
 from loms.core.families import HISTOGRAM
 from loms.core.semconv import BY_PROMETHEUS
-from loms.engines.release import parse_release
+from loms.engines.contracts.release import parse_release
 from loms.lint.mentions import Mention
 from loms.lint.problem import Problem, Severity, dead, problem, renamed
 from loms.lint.query import Query, names, series_name, walk

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from loms.core.families import HISTOGRAM, owners
-from loms.engines.contract import Contract, Family, Observed, why_absent
+from loms.engines.contracts.contract import Contract, Family, Observed, why_absent
 from loms.lint.problem import Severity
 from loms.promql.regexes import matches
 

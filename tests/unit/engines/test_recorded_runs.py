@@ -10,7 +10,7 @@ import pytest
 
 from loms.core.families import HISTOGRAM
 from loms.core.semconv import BY_PROMETHEUS
-from loms.engines.contract import compare, contract_of, observe
+from loms.engines.contracts.contract import compare, contract_of, observe
 from loms.engines.engine import Identity, engines
 
 DATA = Path(__file__).parents[2] / "data"

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from loms.core.model import Shape
-from loms.engines.contract import contract_of
+from loms.engines.contracts.contract import contract_of
 from loms.engines.engine import Identity, engines
 from loms.engines.read import read
 from loms.engines.signals import Signal, signals

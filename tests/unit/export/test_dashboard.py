@@ -15,7 +15,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 
 from loms.core.semconv import BY_PROMETHEUS
-from loms.engines.contract import contract_names, contract_of, observe
+from loms.engines.contracts.contract import contract_names, contract_of, observe
 from loms.engines.engine import engines
 from loms.export.boards import BOARDS
 from loms.export.dashboard import dashboard, dashboard_json

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from loms.engines.contract import contract_names, contract_of, observe
+from loms.engines.contracts.contract import contract_names, contract_of, observe
 from loms.engines.engine import Engine, engines
 from loms.export.recording import group_of
 from loms.export.rule_file import rule_file

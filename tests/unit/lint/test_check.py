@@ -9,7 +9,7 @@ import pytest
 from unit.lint.world import CONTRACT, DATA, OBSERVED, written
 
 from loms.core.errors import ConfigError
-from loms.engines.contract import Exposed, contract_of, observe
+from loms.engines.contracts.contract import Exposed, contract_of, observe
 from loms.engines.engine import engines
 from loms.ingest.exposition import ExpositionReader
 from loms.lint.check import check, problems_in, target_of

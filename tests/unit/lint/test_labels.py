@@ -6,7 +6,7 @@ import pytest
 from unit.lint.conftest import Find
 from unit.lint.world import CONTRACT, FAMILIES, OBSERVED, TARGET, exposed, written
 
-from loms.engines.contract import Exposed
+from loms.engines.contracts.contract import Exposed
 from loms.lint.check import problems_in
 
 KNOWN = [

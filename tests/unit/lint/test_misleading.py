@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from unit.lint.world import written
 
-from loms.engines.contract import Exposed, Observed
+from loms.engines.contracts.contract import Exposed, Observed
 from loms.lint.check import problems_in, target_of
 from loms.lint.expression import Purpose
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from unit.lint.world import written
 
-from loms.engines.contract import Exposed, Observed
+from loms.engines.contracts.contract import Exposed, Observed
 from loms.lint.check import problems_in, target_of
 from loms.lint.problem import Problem
 

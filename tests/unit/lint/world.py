@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from loms.engines.contract import Contract, Exposed, Observed
-from loms.engines.family import Family
+from loms.engines.contracts.contract import Contract, Exposed, Observed
+from loms.engines.contracts.family import Family
 from loms.engines.vllm import Vllm
 from loms.lint.expression import Dialect, Expression, Purpose
 from loms.lint.place import Excerpt, Place, Source

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from loms.core.model import Finding, Severity, labels_of
-from loms.engines.contract_read import contract_names, contract_of
-from loms.engines.exposed import Exposed, Observed, observe
-from loms.engines.family import Contract, Family, Presence
-from loms.engines.release import parse_release, previous_minor
+from loms.engines.contracts.exposed import Exposed, Observed, observe
+from loms.engines.contracts.family import Contract, Family, Presence
+from loms.engines.contracts.read import contract_names, contract_of
+from loms.engines.contracts.release import parse_release, previous_minor
 
 __all__ = [
     "Absence",

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from loms.engines.contract import Exposed, Observed, observe
+from loms.engines.contracts.contract import Exposed, Observed, observe
 from loms.engines.vllm import Vllm
 from loms.ingest.exposition import ExpositionReader
 

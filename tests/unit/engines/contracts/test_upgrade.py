@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from loms.engines.contract import Exposed, Observed, contract_of
-from loms.engines.upgrade import Record, decode, encode, follow, gone
+from loms.engines.contracts.contract import Exposed, Observed, contract_of
+from loms.engines.contracts.upgrade import Record, decode, encode, follow, gone
 
 T0, DAY = 1_790_000_000_000, 86_400_000
 GAUGE, COUNTER = Exposed("gauge", frozenset({"model_name"})), Exposed("counter")

@@ -10,12 +10,12 @@ from typing import Any
 import yaml
 
 from loms.core.errors import ConfigError
-from loms.engines.family import Contract, Family
-from loms.engines.release import previous_minor
+from loms.engines.contracts.family import Contract, Family
+from loms.engines.contracts.release import previous_minor
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The C loader is some five times as fast, where libyaml is there."""
-_FOLDER = files("loms.engines").joinpath("contracts")
+_FOLDER = files("loms.engines.contracts")
 
 
 @cache

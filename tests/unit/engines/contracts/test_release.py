@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from loms.engines.release import between, parse_release, previous_minor
+from loms.engines.contracts.release import between, parse_release, previous_minor
 
 
 @pytest.mark.parametrize(

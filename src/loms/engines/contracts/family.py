@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Literal
 
 from loms.core.families import owners
-from loms.engines.release import Release, between, parse_release
+from loms.engines.contracts.release import Release, between, parse_release
 
 Presence = Literal["yes", "no", "maybe", "unknown"]
 

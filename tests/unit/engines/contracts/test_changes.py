@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from loms.engines.contract import Change, Contract, Exposed, Observed, changes, contract_of, observe
+from loms.engines.contracts.contract import Change, Contract, Exposed, Observed, changes, contract_of, observe
 from loms.ingest.exposition import ExpositionReader
 
-WRITTEN = Path(__file__).parents[2] / "data" / "written"
+WRITTEN = Path(__file__).parents[3] / "data" / "written"
 LOST_IN_0_12 = """
 renamed vllm:gpu_cache_usage_perc vllm:kv_cache_usage_perc
 renamed vllm:gpu_prefix_cache_hits_total vllm:prefix_cache_hits_total

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from loms.engines.contract import Change, Contract, Exposed, Observed, changes
-from loms.engines.release import parse_release
+from loms.engines.contracts.contract import Change, Contract, Exposed, Observed, changes
+from loms.engines.contracts.release import parse_release
 
 Releases = tuple[str, str]
 """Oldest and newest release that an engine may be; equal where it says its version, empty where nothing is known."""

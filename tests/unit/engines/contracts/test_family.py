@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from loms.engines.contract import Contract, contract_of
-from loms.engines.contract_read import read_contract
+from loms.engines.contracts.contract import Contract, contract_of
+from loms.engines.contracts.read import read_contract
 
 TEXT = """
 title: Acme

@@ -8,11 +8,20 @@ from pathlib import Path
 import pytest
 
 from loms.core.model import Finding
-from loms.engines.contract import Absence, Contract, Exposed, Observed, compare, contract_of, observe, why_absent
-from loms.engines.contract_read import read_contract
+from loms.engines.contracts.contract import (
+    Absence,
+    Contract,
+    Exposed,
+    Observed,
+    compare,
+    contract_of,
+    observe,
+    why_absent,
+)
+from loms.engines.contracts.read import read_contract
 from loms.ingest.exposition import ExpositionReader
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[3] / "data"
 
 
 def contract(engine: str) -> Contract:

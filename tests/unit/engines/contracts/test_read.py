@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from loms.core.errors import ConfigError
-from loms.engines.contract import contract_of
-from loms.engines.contract_read import read_contract
+from loms.engines.contracts.contract import contract_of
+from loms.engines.contracts.read import read_contract
 
 FILE = """
 title: Acme
