@@ -79,9 +79,10 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def alertmanager(tmp_path: Path, receiver: Receiver) -> Iterator[str]:
-    """URL of a running Alertmanager that groups by instance and posts to the receiver at once."""
+    """URL of a running Alertmanager that groups by instance and posts to the receiver."""
     hook = {"url": f"http://127.0.0.1:{receiver.port}/", "send_resolved": True}
-    route = {"receiver": "hook", "group_by": ["instance"], "group_wait": "1s", "group_interval": "1s"}
+    # An alert that is older than the wait is sent at once, without those that come in the same request.
+    route = {"receiver": "hook", "group_by": ["instance"], "group_wait": "15s", "group_interval": "1s"}
     settings = {"route": route, "receivers": [{"name": "hook", "webhook_configs": [hook]}]}
     (tmp_path / "am.yaml").write_text(yaml.safe_dump(settings))
     spare = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
