@@ -133,7 +133,9 @@ class ContractWatch:
     def keep_only(self, targets: Sequence[Hashable]) -> None:
         """Forget all others; what was said of them ends."""
         for target in self._watched.keys() - set(targets):
-            self._write((), tuple(self._watched.pop(target).reported.values()))
+            watched = self._watched.pop(target)
+            self._remembered[watched.sight.job, watched.sight.instance] = encode(watched.record)
+            self._write((), tuple(watched.reported.values()))
 
     def save(self) -> None:
         """Write down what is new about all targets, at once."""

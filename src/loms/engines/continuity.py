@@ -84,7 +84,7 @@ class Continuity:
         """Series that the present shape does not have."""
         self._last: dict[int, _Standing] = {}
         """Series of the present shape as they stood before it came, until there are values."""
-        self._changed: dict[int, _Standing] = {}
+        self._changed: set[int] = set()
         """Those of them that are made of other summands now."""
 
     def forget(self) -> None:
@@ -98,14 +98,14 @@ class Continuity:
     def turn(self, old: Counters, new: Counters) -> None:
         """From the next exposition on, ``new`` says what the series are made of."""
         before = self._last if old.told is None else _standings(old)
-        self._last, self._changed = {}, {}
+        self._last, self._changed = {}, set()
         for number, series in enumerate(new.counted):
             standing = before.pop(series.id, None) or self._away.pop(series.id, None)
             if standing is None:
                 continue
             self._last[series.id] = standing
             if tuple(map(frozenset, standing.tellings)) != new.tellings(number):
-                self._changed[series.id] = standing
+                self._changed.add(series.id)
         self._away |= before
         for series_id in _oldest(self._away):
             del self._away[series_id]
@@ -128,18 +128,16 @@ class Continuity:
             if math.isnan(totals[series.id]):
                 self._last[series.id] = standing
                 continue
-            before = self.offsets.pop(series.id, None)
-            if not any(self._fell(telling, counters, values) for telling in standing.tellings):
-                if self._changed.pop(series.id, None) is None:
-                    self.offsets[series.id] = before or 0.0
-                    continue
+            if any(self._fell(telling, counters, values) for telling in standing.tellings):
+                self.offsets.pop(series.id, None)
+            elif series.id not in self._changed:
+                continue
+            else:
                 now = [{s: counters.amount(s, values) or 0.0 for s in telling} for telling in counters.tellings(number)]
                 canonical = self._canonical(series.id, standing, now, counters, values)
                 self.offsets[series.id] = offset(totals[series.id], canonical)
             changed = True
-        self._changed = {
-            series_id: standing for series_id, standing in self._changed.items() if series_id in self._last
-        }
+        self._changed &= self._last.keys()
         for key in _oldest(self._parted):
             del self._parted[key]
         return changed

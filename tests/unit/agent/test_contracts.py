@@ -290,3 +290,12 @@ def test_a_metric_that_counts_something_else_since_the_upgrade_is_a_finding() ->
     odd = [finding for finding in scene.watch.findings("target") if finding.kind == "contract_changed_meaning"]
     assert {dict(finding.labels)["family"] for finding in odd} >= {"vllm:gpu_prefix_cache_hits_total"}
     assert all("counts tokens" in finding.summary for finding in odd)
+
+
+def test_a_target_that_comes_back_is_known_again() -> None:
+    """It left the discovery for a moment, and was upgraded meanwhile."""
+    scene = Scene()
+    scene.scrape(written("vllm-0.9.0"), "0.9.0")
+    scene.watch.keep_only([])
+    scene.scrape(written("vllm-0.12.0"), "0.12.0")
+    assert scene.lost().keys() >= RENAMED
