@@ -38,7 +38,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from loms.agent.runtime import Agent
 from loms.core.clock import SystemClock
-from loms.core.config import Config
+from loms.core.settings import Config
 from loms.ingest.exposition import ExpositionReader
 from loms.store.database import Database
 from loms.store.writer import Writer

@@ -10,7 +10,7 @@ import pytest
 from loms.agent.users import UsersOfMetrics
 from loms.cli.doctor import doctor
 from loms.core.clock import ManualClock
-from loms.core.config import Config, UsedBy
+from loms.core.settings import Config, UsedBy
 from loms.lint.files import KINDS
 
 

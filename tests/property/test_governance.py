@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loms.core.clock import ManualClock
-from loms.core.config import Fold, Labels
+from loms.core.settings import Fold, Labels
 from loms.ingest.admission import WINDOW_SECONDS
 from loms.ingest.exposition import ExpositionReader
 from loms.ingest.governance import Governed

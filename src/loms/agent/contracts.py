@@ -16,8 +16,8 @@ from typing import Protocol
 import numpy as np
 
 from loms.core.clock import Clock
-from loms.core.config import Contracts as Settings
 from loms.core.model import STALE_NAN, Finding, SampleBatch, Series, Shape, Sink, labels_of
+from loms.core.settings import Contracts as Settings
 from loms.engines.contracts.contract import Change, Contract, Observed, compare, contract_of, observe
 from loms.engines.contracts.upgrade import Record, Releases, decode, encode, follow, gone, vanished
 from loms.engines.engine import engines

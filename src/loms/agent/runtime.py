@@ -22,9 +22,9 @@ from loms.collect.required import Required, lacking
 from loms.collect.scrape import Scraper, TargetStatus
 from loms.collect.targets import Target
 from loms.core.clock import Clock
-from loms.core.config import Config, ScrapeJob
 from loms.core.guard import guard
 from loms.core.model import EngineStatus, Sink
+from loms.core.settings import Config, ScrapeJob
 from loms.engines.custom import declare
 from loms.engines.engine import engines, known_paths, recognise
 from loms.engines.identity import keep_identified

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from loms.collect.targets import Auth, ProbeSettings, Target, Tls
-from loms.core.config import Config, ScrapeJob
 from loms.core.errors import ConfigError
 from loms.core.model import labels_of
+from loms.core.settings import Config, ScrapeJob
 
 OWN_JOB = "loms"
 """Job of LOMS's own ``/metrics``."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from loms.core.clock import Clock
-from loms.core.config import Config
 from loms.core.errors import ConfigError
+from loms.core.settings import Config
 from loms.engines.contracts.contract import contract_of
 from loms.engines.engine import engines
 from loms.lint.expression import Expression

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loms.alerting.notify.notifier import Notifier, notifiers
-from loms.core import config
+from loms.core import settings
 from loms.core.errors import ConfigError
 
 
@@ -21,7 +21,7 @@ class Receiver:
     timeout_seconds: float = 10.0
 
 
-def receivers_of(alerting: config.Alerting) -> tuple[Receiver, ...]:
+def receivers_of(alerting: settings.Alerting) -> tuple[Receiver, ...]:
     """The receivers in the configuration. Raises `ConfigError` when two have one name."""
     notifiers.load()
     found = [

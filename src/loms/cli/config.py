@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from loms.core.clock import SystemClock
-from loms.core.config import Config, load, show
+from loms.core.config import load, show
 from loms.core.errors import ConfigError
+from loms.core.settings import Config
 
 app = typer.Typer(help="Check a configuration file, or show the settings in force.", no_args_is_help=True)
 

@@ -12,9 +12,9 @@ from typing import Annotated
 import typer
 
 from loms.cli.client import JsonOption
-from loms.core.config import parse_duration
 from loms.core.errors import ConfigError, LomsError, MissingPackageError
 from loms.core.nearest import did_you_mean
+from loms.core.units import parse_duration
 
 app = typer.Typer(
     help="LOMS's canonical series and dashboards for your own Prometheus and Grafana.", no_args_is_help=True

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from loms.cli.client import DEFAULT_URL, Client, JsonOption, TokenOption, UrlOption, shown
 from loms.core.clock import SystemClock, local_and_utc
-from loms.core.config import format_duration
+from loms.core.units import format_duration
 
 _STYLE = {"critical": "bold red", "warning": "yellow", "info": "cyan", "none": "dim"}
 

@@ -14,8 +14,8 @@ import uvicorn
 from loms.agent.runtime import Agent
 from loms.core import log
 from loms.core.clock import SystemClock
-from loms.core.config import Config
 from loms.core.errors import LomsError
+from loms.core.settings import Config
 from loms.server.api import Collected
 from loms.server.app import build
 from loms.server.runtime import Server

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from loms.cli.client import DEFAULT_URL, Client, JsonOption, TokenOption, UrlOption, shown
 from loms.core.clock import SystemClock, local_and_utc
-from loms.core.config import parse_duration
 from loms.core.errors import LomsError
+from loms.core.units import parse_duration
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from loms.cli.client import DEFAULT_URL, Client, JsonOption, TokenOption, UrlOption, shown
-from loms.core.config import format_duration, parse_duration
 from loms.core.errors import LomsError
+from loms.core.units import format_duration, parse_duration
 
 _FEW = 5
 """Rows of each kind without --top."""

@@ -18,8 +18,8 @@ from rich.text import Text
 from loms.cli.client import DEFAULT_URL, Client, JsonOption, TokenOption, UrlOption, shown
 from loms.cli.query import sparkline
 from loms.core.clock import SystemClock, local_and_utc
-from loms.core.config import format_duration
 from loms.core.errors import LomsError
+from loms.core.units import format_duration
 
 STATES = {
     "busy": ("▶", "green"),

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from loms.cli.config import ConfigOption, load_config
-from loms.core.config import Config, ScrapeJob
+from loms.core.settings import Config, ScrapeJob
 
 
 def up(

@@ -14,10 +14,10 @@ from urllib.parse import urlencode
 from loms.collect.protocols import Fetcher, Reader, Recognise
 from loms.collect.targets import Target
 from loms.core.clock import Clock
-from loms.core.config import parse_duration
 from loms.core.errors import ConfigError, ExpositionError, TargetError
 from loms.core.model import labels_of
 from loms.core.nearest import did_you_mean
+from loms.core.units import parse_duration
 from loms.core.yaml_file import parse, read_text
 
 _log = logging.getLogger("loms.discovery")

@@ -78,6 +78,12 @@ class SampleBatch:
         return len(self.values)
 
 
+class Refuses(Protocol):
+    """Takes a batch if there is room for it: False leaves it to the caller, who can ask its sender to come again."""
+
+    def offer(self, batch: SampleBatch, /) -> bool: ...
+
+
 class Sink(Protocol):
     """Takes a batch without blocking; what does not fit is dropped and counted by the sink."""
 
@@ -166,6 +172,63 @@ class Evidence:
     expr: str = ""
     value: float | None = None
     unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What is known of a metric family beside its samples (Prometheus's ``# TYPE``, ``# HELP``, ``# UNIT``)."""
+
+    family: str
+    type: str
+    """counter, gauge, histogram, gaugehistogram, summary, info, stateset or unknown."""
+    help: str = ""
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SpanEvent:
+    time_ns: int
+    name: str
+    attributes: Labels = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SpanLink:
+    trace_id: str
+    span_id: str
+    trace_state: str = ""
+    attributes: Labels = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One span as OpenTelemetry's Collector stores it: ids are lower-case hex, attribute values are text.
+
+    Of an attribute that is no text, the value is JSON (``true``, ``3``, ``["a"]``).
+    """
+
+    trace_id: str
+    """32 hex digits."""
+    span_id: str
+    """16 hex digits."""
+    parent_span_id: str
+    """Empty for a root."""
+    name: str
+    kind: str
+    """Unspecified, Internal, Server, Client, Producer or Consumer."""
+    service: str
+    start_ns: int
+    duration_ns: int
+    status_code: str = "Unset"
+    """Unset, Ok or Error."""
+    status_message: str = ""
+    trace_state: str = ""
+    resource: Labels = ()
+    scope_name: str = ""
+    scope_version: str = ""
+    attributes: Labels = ()
+    events: tuple[SpanEvent, ...] = ()
+    links: tuple[SpanLink, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol
 
-from loms.core.config import Section
 from loms.core.model import Finding, Frame
 from loms.core.registry import Registry
+from loms.core.settings import Section
 
 UNKNOWN: Final = "unknown"
 """The kind of a finding that says: the data do not tell. It neither starts nor ends an alert."""

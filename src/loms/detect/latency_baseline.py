@@ -32,8 +32,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from loms.core.config import Duration, Section
 from loms.core.model import Bools, Evidence, Finding, Floats, Frame, Labels, labels_of
+from loms.core.settings import Section
+from loms.core.units import Duration
 from loms.detect.detector import Input, detectors
 
 Signal = Literal["e2e", "ttft", "itl"]

@@ -47,8 +47,9 @@ from typing import ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from loms.core.clock import iso_utc
-from loms.core.config import Duration, Section
 from loms.core.model import Evidence, Finding, Frame, Severity, labels_of
+from loms.core.settings import Section
+from loms.core.units import Duration
 from loms.detect.detector import UNKNOWN, Input, detectors
 from loms.detect.engine_view import (
     PROGRESS,

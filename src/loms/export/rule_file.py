@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from textwrap import indent, wrap
 
-from loms.core.config import format_duration
+from loms.core.units import format_duration
 from loms.export.recording import Group
 from loms.export.table import Rule
 

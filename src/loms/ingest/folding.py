@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from loms.core.clock import Clock
-from loms.core.config import Labels as Policy
 from loms.core.model import Exposition, Labels
+from loms.core.settings import Labels as Policy
 from loms.ingest.admission import WINDOW_SECONDS, Admission, shares_of
 from loms.ingest.merging import Key, way
 

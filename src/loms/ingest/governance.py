@@ -13,8 +13,8 @@ from typing import Protocol
 
 from loms.core import selfmetrics
 from loms.core.clock import Clock
-from loms.core.config import Labels as Policy
 from loms.core.model import Exposition, Shape
+from loms.core.settings import Labels as Policy
 from loms.ingest.arrangement import Arrangement, arrange
 from loms.ingest.cap import Cap
 from loms.ingest.folding import Folding

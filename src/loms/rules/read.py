@@ -11,9 +11,10 @@ from importlib import resources
 
 from pydantic import ValidationError
 
-from loms.core.config import Section, parse_duration
 from loms.core.errors import ConfigError, QueryError
 from loms.core.nearest import did_you_mean
+from loms.core.settings import Section
+from loms.core.units import parse_duration
 from loms.core.yaml_file import Node, dotted, files_of, read_text
 from loms.core.yaml_file import parse as parse_yaml
 from loms.detect.detector import detectors

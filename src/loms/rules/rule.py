@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loms.core.config import Section
+from loms.core.settings import Section
 from loms.rules.template import Template
 
 Templates = tuple[tuple[str, Template], ...]

@@ -11,9 +11,9 @@ from fastapi import APIRouter, HTTPException, Query
 
 from loms import __version__
 from loms.core import selfmetrics
-from loms.core.config import format_duration
 from loms.core.log import redact
 from loms.core.model import Alert, EngineStatus, Finding, Incident
+from loms.core.units import format_duration
 from loms.server.runtime import Server
 from loms.store.cardinality import SHORTEST_SECONDS, By, cardinality
 

@@ -11,8 +11,8 @@ from loms.alerting.delivery import Delivery
 from loms.alerting.pipeline import Pipeline
 from loms.alerting.receiver import receivers_of
 from loms.core.clock import Clock
-from loms.core.config import Config
 from loms.core.guard import guard
+from loms.core.settings import Config
 from loms.promql.clickhouse import ClickHouseSource
 from loms.promql.engine import Engine
 from loms.promql.source import Limits

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from loms.core.config import parse_duration
 from loms.core.errors import QueryError
+from loms.core.units import parse_duration
 
 FURTHEST_SECONDS = 9_223_372_036
 """What the store's times can hold (nanoseconds in 64 bits); NaN is beyond it too."""

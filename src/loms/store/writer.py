@@ -85,13 +85,31 @@ class Writer:
             if self._rows + len(batch) > self._queue_rows:
                 selfmetrics.samples_dropped.labels("queue_full").inc(len(batch))
                 self._overflowed = True
-            else:
-                self._queue.append(batch)
-                self._accepted += 1
-                self._rows += len(batch)
-                selfmetrics.write_queue.set(self._rows)
-            if len(self._queue) <= 1 or self._rows >= self._flush_rows or self._overflowed:
                 self._wake.notify_all()
+            else:
+                self._append(batch)
+
+    def offer(self, batch: SampleBatch, /) -> bool:
+        """Queue ``batch`` if there is room; else nothing of it is taken, and its sender may come again."""
+        with self._wake:
+            if self._closing or self._rows + len(batch) > self._queue_rows:
+                return False
+            self._register.add(batch.series)
+            self._append(batch)
+            return True
+
+    def bounds_ms(self) -> tuple[int, int]:
+        """The oldest and the newest time that a sample may have now; others are dropped (``out_of_bounds``)."""
+        now_ms = self._clock.now_ms()
+        return now_ms - self._retention_ms, now_ms + _FUTURE_MS
+
+    def _append(self, batch: SampleBatch) -> None:
+        self._queue.append(batch)
+        self._accepted += 1
+        self._rows += len(batch)
+        selfmetrics.write_queue.set(self._rows)
+        if len(self._queue) == 1 or self._rows >= self._flush_rows:
+            self._wake.notify_all()
 
     def flush(self, timeout_seconds: float = 30.0) -> bool:
         """Write all that waits now. True when each batch is written or dropped, False when that takes too long."""
@@ -184,15 +202,15 @@ class Writer:
         ids = np.concatenate([batch.series_ids for batch in batches])
         times = np.concatenate([batch.timestamps_ms for batch in batches])
         values = np.concatenate([batch.values for batch in batches])
-        now_ms = self._clock.now_ms()
-        kept = (times >= now_ms - self._retention_ms) & (times <= now_ms + _FUTURE_MS)
+        oldest_ms, newest_ms = self.bounds_ms()
+        kept = (times >= oldest_ms) & (times <= newest_ms)
         if not kept.all():
             selfmetrics.samples_dropped.labels("out_of_bounds").inc(len(times) - int(kept.sum()))
             ids, times, values = ids[kept], times[kept], values[kept]
         columns: dict[str, Any] = {"series_id": ids, "ts": times.view("datetime64[ms]"), "value": values}
         self._database.insert_arrow("samples", pa.table(columns))
         selfmetrics.samples_written.inc(len(ids))
-        living = self._register.observe(ids, now_ms)
+        living = self._register.observe(ids, self._clock.now_ms())
         if living:
             with self._wake:
                 self._register.add(living)

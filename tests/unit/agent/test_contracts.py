@@ -12,8 +12,8 @@ from loms.collect.protocols import Response
 from loms.collect.scrape import Scraper
 from loms.collect.targets import Target
 from loms.core.clock import ManualClock
-from loms.core.config import Contracts
 from loms.core.model import SampleBatch, Series
+from loms.core.settings import Contracts
 from loms.engines.engine import Identity
 from loms.engines.translate import Translator
 from loms.ingest.exposition import ExpositionReader

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from loms.core import config
+from loms.core import config, units
 from loms.core.errors import ConfigError
 
 
@@ -116,4 +116,4 @@ def test_what_show_prints_is_the_same_configuration_with_secrets_blanked(tmp_pat
 
 @pytest.mark.parametrize(("text", "size"), [("50MiB", 50 * 2**20), ("1GB", 10**9), ("512", 512), ("1.5KiB", 1536)])
 def test_sizes(text: str, size: int) -> None:
-    assert config.parse_bytes(text) == size
+    assert units.parse_bytes(text) == size

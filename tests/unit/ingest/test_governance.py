@@ -11,8 +11,8 @@ import pytest
 
 from loms.core import selfmetrics
 from loms.core.clock import ManualClock
-from loms.core.config import Fold, Labels
 from loms.core.model import Exposition, Shape
+from loms.core.settings import Fold, Labels
 from loms.ingest.admission import WINDOW_SECONDS
 from loms.ingest.exposition import ExpositionReader
 from loms.ingest.governance import Governed

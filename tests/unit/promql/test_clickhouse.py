@@ -12,8 +12,9 @@ from promql.embedded import Embedded
 from loms.core.clock import ManualClock
 from loms.core.errors import QueryLimitError, QueryTimeoutError
 from loms.core.model import STALE_NAN, Series
-from loms.promql.clickhouse import ClickHouseSource, condition, quoted
+from loms.promql.clickhouse import ClickHouseSource
 from loms.promql.engine import Engine
+from loms.promql.selection import condition, quoted
 from loms.promql.source import Budget, Limits
 from loms.promql.syntax import NAME, Matcher
 from loms.promql.values import VectorResult

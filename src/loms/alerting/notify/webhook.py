@@ -17,7 +17,7 @@ import aiohttp
 
 from loms.alerting.notice import Message
 from loms.alerting.notify.notifier import notifiers
-from loms.core import config
+from loms.core import settings
 from loms.core.clock import iso_utc
 from loms.core.errors import NotifyError
 from loms.core.model import Alert, Labels
@@ -30,7 +30,7 @@ _NEVER = "0001-01-01T00:00:00Z"
 class Webhook:
     """POSTs Alertmanager's JSON, version 4, to a URL."""
 
-    def __init__(self, config: config.Webhook) -> None:
+    def __init__(self, config: settings.Webhook) -> None:
         self._config = config
 
     def render(self, message: Message, /) -> str:
