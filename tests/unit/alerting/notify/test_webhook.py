@@ -12,7 +12,7 @@ from loms.alerting.incident import opened
 from loms.alerting.notice import message
 from loms.alerting.notify.webhook import Webhook, fingerprint
 from loms.alerting.receiver import receivers_of
-from loms.core import config
+from loms.core import settings
 from loms.core.errors import ConfigError, NotifyError
 from loms.core.model import labels_of
 
@@ -21,7 +21,7 @@ GROUP = (("instance", "a:8000"),)
 
 def payload_of(*alerts, url: str = "http://loms:8090") -> dict[str, object]:
     content = message(None, opened(GROUP, alerts, 0), receiver="hook", send_resolved=True, external_url=url)
-    return json.loads(Webhook(config.Webhook(url="http://h/")).render(content))
+    return json.loads(Webhook(settings.Webhook(url="http://h/")).render(content))
 
 
 def test_the_payload_of_one_firing_alert(alert) -> None:
@@ -90,7 +90,7 @@ async def _answering(status: int, hook_settings: dict[str, object]) -> list[web.
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         port = runner.addresses[0][1]
-        hook = Webhook(config.Webhook(url=f"http://127.0.0.1:{port}/in?token=secret", **hook_settings))
+        hook = Webhook(settings.Webhook(url=f"http://127.0.0.1:{port}/in?token=secret", **hook_settings))
         await hook.send('{"größe": 1}')
     finally:
         await runner.cleanup()
@@ -115,7 +115,7 @@ def test_which_answers_are_worth_another_try(status, retry) -> None:
 
 
 def test_no_connection_is_worth_another_try() -> None:
-    hook = Webhook(config.Webhook(url="http://127.0.0.1:9/in?token=secret", bearer_token="s3cr3t"))
+    hook = Webhook(settings.Webhook(url="http://127.0.0.1:9/in?token=secret", bearer_token="s3cr3t"))
     with pytest.raises(NotifyError, match=r"no answer from 127\.0\.0\.1") as caught:
         asyncio.run(hook.send("{}"))
     assert caught.value.retry
@@ -137,8 +137,8 @@ def test_credentials(tmp_path) -> None:
 
 def test_receivers_from_the_configuration() -> None:
     hooks = [{"url": "http://a/", "name": "a", "send_resolved": False, "timeout": "3s"}, {"url": "http://b/"}]
-    a, b = receivers_of(config.Alerting(webhooks=hooks))
+    a, b = receivers_of(settings.Alerting(webhooks=hooks))
     assert (a.name, a.channel, a.send_resolved, a.timeout_seconds) == ("a", "webhook", False, 3.0)
     assert (b.name, b.send_resolved) == ("webhook", True)
     with pytest.raises(ConfigError, match="two are named 'webhook'"):
-        receivers_of(config.Alerting(webhooks=[{"url": "http://a/"}, {"url": "http://b/"}]))
+        receivers_of(settings.Alerting(webhooks=[{"url": "http://a/"}, {"url": "http://b/"}]))
