@@ -29,9 +29,10 @@ from loms.alerting.notice import message
 from loms.alerting.notify.webhook import Webhook
 from loms.alerting.pipeline import Pipeline
 from loms.alerting.receiver import receivers_of
-from loms.core import settings
 from loms.core.clock import SystemClock, iso_utc
 from loms.core.model import Alert, labels_of
+from loms.core.settings import Alerting as AlertingSettings
+from loms.core.settings import Webhook as WebhookSettings
 from loms.store.database import Database
 from loms.store.state import State
 
@@ -159,7 +160,7 @@ def test_the_payload_equals_alertmanagers(alertmanager: str, receiver: Receiver)
     ]
     ended = [replace(alert, state="resolved", resolved_at_ms=now_ms - 100) for alert in alerts]
     incident = opened((("instance", common["instance"]),), alerts, now_ms)
-    hook = Webhook(settings.Webhook(url="http://h/"))
+    hook = Webhook(WebhookSettings(url="http://h/"))
 
     for number, state in enumerate((alerts, ended)):
         content = message(
@@ -182,7 +183,7 @@ class Alerting:
 
     def __init__(self, path: Path, port: int) -> None:
         self._database = Database.open(path, 86_400, SystemClock())
-        settings = settings.Alerting(webhooks=[{"url": f"http://127.0.0.1:{port}/", "name": "hook"}])
+        settings = AlertingSettings(webhooks=[{"url": f"http://127.0.0.1:{port}/", "name": "hook"}])
         self.state = State(self._database, SystemClock())
         receivers = receivers_of(settings)
         self._delivery = Delivery(self.state, receivers)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from loms.core import settings
+from loms.core import config
 from loms.core.clock import ManualClock
 from loms.core.model import SampleBatch, Series, labels_of
 from loms.server.api import Collected
