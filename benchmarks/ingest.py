@@ -19,21 +19,19 @@ import gzip
 import json
 import math
 import os
-import platform
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from measuring import commit, cpu_seconds, free_port, machine, rss_mb, running
 from prometheus_client.parser import text_string_to_metric_families
 
 from loms.agent.runtime import Agent
@@ -52,7 +50,6 @@ INTERVAL = 5
 WARM_UP_SECONDS = 25.0
 QUICK_WARM_UP_SECONDS = {"loms": 12.0, "prometheus": 17.0, "victoriametrics": 6.0}
 """Two rounds at least. Prometheus begins 10 s after its start; LOMS asks the engines for their version in between."""
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 # The targets: one process, an address of 127.0.0.0/8 for each target
@@ -172,27 +169,6 @@ def run_loms(port: int, targets: int, directory: Path, profile: str) -> None:
 # Measuring
 
 
-def tree(pid: int) -> Iterator[int]:
-    yield pid
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield from tree(int(child))
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system time of the process, of its children, and of children that have ended."""
-    total = 0
-    for each in tree(pid):
-        fields = Path(f"/proc/{each}/stat").read_text().rpartition(") ")[2].split()
-        total += sum(map(int, fields[11:15]))
-    return total / TICKS
-
-
-def rss_mb(pid: int) -> float:
-    status = (Path(f"/proc/{each}/status").read_text() for each in tree(pid))
-    return sum(int(m[1]) for text in status if (m := re.search(r"VmRSS:\s+(\d+)", text))) / 1024
-
-
 def measure(
     process: subprocess.Popen[bytes], server: Server, directory: Path, targets: int, warm_up: float, seconds: float
 ) -> dict[str, float]:
@@ -216,27 +192,6 @@ def measure(
         "samples_per_second": round(count * samples / (time.monotonic() - begun)),
         "cpu_cores": round(spent / (time.monotonic() - begun), 3),
     }
-
-
-@contextmanager
-def running(command: list[str], directory: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with (directory / "log.txt").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=directory)
-        try:
-            yield process
-        finally:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(30)
-            process.kill()
-            process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port
 
 
 def commands(server: Server, options: argparse.Namespace, directory: Path) -> dict[str, list[str] | None]:
@@ -278,20 +233,6 @@ def parsing(seconds: float) -> tuple[dict[str, float], dict[str, float]]:
             count += 1
         rates.append(round(count * samples / (time.process_time() - begun)))
     return {"parse_samples_per_second": rates[0]}, {"parse_samples_per_second": rates[1]}
-
-
-def commit() -> str:
-    git = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent, check=False
-    )
-    return git.stdout.strip() or "unknown"
-
-
-def machine() -> str:
-    model = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    name = model[1] if model else platform.machine()
-    return f"{os.cpu_count()} × {name}, {memory:.0f} GiB, Python {platform.python_version()}"
 
 
 def compare(options: argparse.Namespace) -> dict[str, Any]:
