@@ -6,8 +6,10 @@ import pytest
 
 LONG = (
     "test_up.py",
+    "test_clickhouse.py",
     "test_promql_live.py",
     "test_store_process.py",
+    "test_clickhouse_store.py",
     "web/test_live.py",
     "web/",
     "test_lab_engine.py",

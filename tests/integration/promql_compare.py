@@ -110,12 +110,25 @@ def compare(
     found, prometheus = Comparison(), http_query(prometheus_url)
     middle_ms = start_ms + (end_ms - start_ms) // step_ms // 2 * step_ms
     for expr in expressions:
-        found.points[expr] = 0
-        for asked in [(start_ms, end_ms, step_ms), *((at, at, None) for at in (start_ms, middle_ms, end_ms))]:
-            want, got = prometheus(expr, *asked), loms_query(expr, *asked)
-            found.points[expr] += sum(map(len, want.values())) + (want == REFUSED)
-            _note(found, f"{expr} {'range' if asked[2] else f'at {asked[1]}'}", want, got, tolerance)
+        times = [(start_ms, end_ms, step_ms), *((at, at, None) for at in (start_ms, middle_ms, end_ms))]
+        compare_one(found, prometheus, loms_query, expr, times, tolerance)
     return found
+
+
+def compare_one(
+    found: Comparison,
+    theirs: Query,
+    ours: Query,
+    expr: str,
+    times: Sequence[tuple[int, int, int | None]],
+    tolerance: float = 1e-9,
+) -> None:
+    """Asks both for an expression at each of ``times`` (start, end, step) and notes what differs."""
+    found.points[expr] = 0
+    for asked in times:
+        want, got = theirs(expr, *asked), ours(expr, *asked)
+        found.points[expr] += sum(map(len, want.values())) + (want == REFUSED)
+        _note(found, f"{expr} ~ {'range' if asked[2] else f'at {asked[1]}'}", want, got, tolerance)
 
 
 def _note(found: Comparison, what: str, want: Answer, got: Answer, tolerance: float) -> None:

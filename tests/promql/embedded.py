@@ -22,7 +22,9 @@ class Embedded:
         self.database = Database.open(path, retention_seconds=86_400, clock=ManualClock())
         for table in ("series", "samples"):  # tests count time from 1970
             self.database.command(f"ALTER TABLE {table} REMOVE TTL")
-        self.source = ClickHouseSource(self.database.query_columns)
+        self.source = ClickHouseSource(
+            self.database.query_columns, self.database.end_query, self.database.series_version
+        )
 
     def write(self, rows: Iterable[tuple[Series, Ints, Floats]]) -> None:
         """Appends series with their samples; a series without samples is announced all the same."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -33,10 +34,10 @@ def wait_until(condition: Callable[[], object], seconds: float, what: str, pause
         time.sleep(pause)
 
 
-def status(url: str) -> int:
+def status(url: str, tls: ssl.SSLContext | None = None) -> int:
     """HTTP status of a GET; 0 when there is no answer."""
     try:
-        with urllib.request.urlopen(url, timeout=10) as response:
+        with urllib.request.urlopen(url, timeout=10, context=tls) as response:
             answered: int = response.status
             return answered
     except urllib.error.HTTPError as error:
@@ -56,12 +57,22 @@ class Loms:
     """``loms up`` in a process of its own, watching these instances; a context manager.
 
     ``settings`` are merged into the configuration's sections. After `stop` or `kill`, `start` starts it again on the
-    same data and port.
+    same data and port. ``command`` may be another one than ``up``, with its options; ``tls``
+    says whom to trust where the configuration has a certificate.
     """
 
-    def __init__(self, folder: Path, instances: Sequence[str], settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        instances: Sequence[str],
+        settings: Mapping[str, Any] | None = None,
+        command: Sequence[str] = ("up",),
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._command = command
+        self._tls = tls
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.port}"
         self.log = folder / "loms.log"
         self.config = folder / "loms.yaml"
         config: dict[str, Any] = {
@@ -90,7 +101,7 @@ class Loms:
     def start(self) -> None:
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "loms", "up", "--config", str(self.config)],
+                [sys.executable, "-m", "loms", *self._command, "--config", str(self.config)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -136,7 +147,7 @@ class Loms:
 
     def _ready(self) -> bool:
         assert self._process.poll() is None, f"LOMS ended while starting:\n{self.log.read_text()[-3000:]}"
-        return status(f"{self.url}/readyz") == 200
+        return status(f"{self.url}/readyz", self._tls) == 200
 
 
 class Receiver:

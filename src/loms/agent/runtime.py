@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from loms.agent import targets as configured
 from loms.agent.contracts import LOOK_SECONDS, ContractWatch, Forgetful, Notes, Sight
+from loms.agent.metadata import DescribedReader, DescribedSink, Note
 from loms.agent.reader import AnswerReader
 from loms.agent.users import UsersOfMetrics
 from loms.collect.completion import CompletionClient
@@ -23,7 +24,7 @@ from loms.collect.scrape import Scraper, TargetStatus
 from loms.collect.targets import Target
 from loms.core.clock import Clock
 from loms.core.guard import guard
-from loms.core.model import EngineStatus, Sink
+from loms.core.model import EngineStatus, Labels, Shape, Sink
 from loms.core.settings import Config, ScrapeJob
 from loms.engines.custom import declare
 from loms.engines.engine import engines, known_paths, recognise
@@ -50,16 +51,19 @@ class Agent:
         *,
         recall: Recall | None = None,
         notes: Callable[[str], Notes] | None = None,
+        note: Note = lambda _: None,
         own_port: int | None = None,
     ) -> None:
         """``notes`` gives by its kind what outlives the process: ``folded`` (which label values have series of their
-        own, and what the others have counted) and ``contract`` (what each target has exposed).
+        own, and what the others have counted) and ``contract`` (what each target has exposed). ``note`` is told what
+        metric families are.
 
         Raises `ConfigError` for a target or a declared engine that cannot be.
         """
         declare(config.engines)
         self._config = config
-        self._sink = sink
+        self._note = note
+        self._sink = DescribedSink(sink, note)
         self._clock = clock
         self._recall = recall
         self._folded = notes("folded") if notes else None
@@ -98,7 +102,7 @@ class Agent:
             scraper = Scraper(
                 target,
                 fetcher=fetcher,
-                reader=governed,
+                reader=DescribedReader(governed, self._note),
                 translator=translator,
                 sink=ahead,
                 clock=self._clock,
@@ -133,6 +137,11 @@ class Agent:
     def targets(self) -> list[TargetStatus]:
         """One row per target."""
         return self._pool.status() if self._pool else []
+
+    def exposed(self) -> list[tuple[Labels, Shape]]:
+        """Of every target with a good newest scrape: its labels, and what it exposes."""
+        scrapers = self._pool.scrapers if self._pool else ()
+        return [(s.target.identity, s.last.exposition.shape) for s in scrapers if s.last and s.last.exposition]
 
     def problems(self) -> list[str]:
         """What discoveries, and whoever looks for the users of a metric, could not read."""

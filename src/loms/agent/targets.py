@@ -12,6 +12,7 @@ from loms.collect.targets import Auth, ProbeSettings, Target, Tls
 from loms.core.errors import ConfigError
 from loms.core.model import labels_of
 from loms.core.settings import Config, ScrapeJob
+from loms.core.settings import Tls as ClientTls
 
 OWN_JOB = "loms"
 """Job of LOMS's own ``/metrics``."""
@@ -74,7 +75,13 @@ def static(config: Config) -> list[Target]:
 
 def own(config: Config, port: int) -> Target:
     """LOMS's own ``/metrics``."""
-    job = ScrapeJob(name=OWN_JOB, probe=False, bearer_token=config.server.token)
+    job = ScrapeJob(
+        name=OWN_JOB,
+        probe=False,
+        bearer_token=config.server.token,
+        scheme="https" if config.server.tls else "http",
+        tls=ClientTls(insecure_skip_verify=True),  # it is this process, whose certificate bears another name
+    )
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.server.host, config.server.host)  # noqa: S104
     return _addressed(template(config, job), job, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
 

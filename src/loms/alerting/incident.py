@@ -26,9 +26,9 @@ def severity_of(alert: Alert) -> Severity:
 
 
 def opened(group: Labels, alerts: Sequence[Alert], at_ms: int) -> Incident:
-    """A new incident of these firing alerts. Its id sorts by time."""
-    digest = hashlib.blake2b(repr(group).encode(), digest_size=3).hexdigest()
+    """A new incident of these firing alerts. Its id sorts by time, and is another one for another rule's alert."""
     worst = _worst(alerts)
+    digest = hashlib.blake2b(f"{group} {worst.fingerprint}".encode(), digest_size=3).hexdigest()
     return Incident(
         id=f"{at_ms:x}-{digest}",
         group=group,

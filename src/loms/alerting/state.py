@@ -53,6 +53,11 @@ def receiver_of(key: str) -> str:
     return key.split("/", 2)[2]
 
 
+def incident_of(key: str) -> str:
+    """The incident's id in an `entry_key`."""
+    return key.split("/", 2)[1]
+
+
 class State(Protocol):
     """Keeps the newest form of each alert, incident and outbox entry.
 

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from loms import __version__
-from loms.cli import config, demo, doctor, export, incidents, query, series, top, up
+from loms.cli import config, demo, doctor, export, incidents, query, replay, series, server, top, traces, up
 from loms.core.errors import LomsError
 
 app = typer.Typer(
@@ -33,12 +33,15 @@ def options(
 
 
 app.command("up")(up.up)
+app.command("server")(server.server)
 app.command("demo")(demo.demo)
 app.command("top")(top.top)
 app.command("doctor")(doctor.doctor)
 app.command("query")(query.query)
 app.command("incidents")(incidents.incidents)
 app.command("series")(series.series)
+app.command("traces")(traces.traces)
+app.command("replay")(replay.replay)
 app.add_typer(export.app, name="export")
 app.add_typer(config.app, name="config")
 

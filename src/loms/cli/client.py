@@ -36,7 +36,7 @@ class Client:
 
     def get(self, path: str, timeout_seconds: float = 60, /, **params: object) -> Any:
         """The decoded JSON of ``path``. Raises `QueryError` for a wrong query, `LomsError` otherwise."""
-        query = urlencode({k: v for k, v in params.items() if v is not None})
+        query = urlencode({k: v for k, v in params.items() if v is not None}, doseq=True)
         url = f"{self._url}{path}" + (f"?{query}" if query else "")
         if not url.startswith(("http://", "https://")):
             raise LomsError(f"--url {self._url!r} is not an http address", hint=f"for example {DEFAULT_URL}")

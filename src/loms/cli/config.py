@@ -36,12 +36,15 @@ def check(
     from loms.alerting.receiver import receivers_of
     from loms.engines.custom import read_engines
     from loms.rules.read import load_groups
+    from loms.store.address import Address
 
     settings = load_config(file)
     groups = load_groups(settings.rules.files, builtin=settings.rules.builtin)
     rules = sum(len(group.rules) for group in groups)
     targets, receivers = static(settings), receivers_of(settings.alerting)
     engines = read_engines(settings.engines)
+    if settings.store.url is not None:
+        Address.parse(settings.store.url.get_secret_value())
     users = UsersOfMetrics(settings, SystemClock())
     users.read()
     if users.problem:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
+from pydantic import SecretStr
 from rich.console import Console
 from rich.table import Table
 
@@ -18,6 +19,8 @@ from loms.core.errors import LomsError
 from loms.core.units import parse_duration
 
 BLOCKS = "▁▂▃▄▅▆▇█"
+Ask = Callable[[str, Mapping[str, str]], Any]
+"""Path below ``/api/v1`` and what is asked → the answer's data."""
 
 
 def query(
@@ -25,19 +28,24 @@ def query(
     since: Annotated[str, typer.Option(help="Evaluate over the last 15m, 1h, …, and draw it.")] = "",
     step: Annotated[str, typer.Option(help="Distance of points with --since (default: 60 points).")] = "",
     time: Annotated[str, typer.Option(help="Evaluate at this moment (Unix seconds or RFC 3339).")] = "",
+    source: Annotated[
+        str, typer.Option(metavar="URL", help="Ask this Prometheus-compatible API, and no LOMS; --token is for it.")
+    ] = "",
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Evaluate a PromQL expression now, or over a span of time with --since."""
-    client = Client(url, token)
+    ask = _remote(source, token) if source else _loms(url, token)
     if since:
         span = _seconds("--since", since)
         end = SystemClock().now_ms() / 1000
         width = _seconds("--step", step) if step else max(1.0, span / 60)
-        data = client.get("/api/v1/query_range", query=expr, start=end - span, end=end, step=width)["data"]
+        data = ask(
+            "query_range", {"query": expr, "start": f"{end - span:.3f}", "end": f"{end:.3f}", "step": f"{width:g}"}
+        )
     else:
-        data = client.get("/api/v1/query", query=expr, time=time or None)["data"]
+        data = ask("query", {"query": expr} | ({"time": time} if time else {}))
     if as_json:
         print(json.dumps(data))
         return
@@ -48,6 +56,19 @@ def query(
         console.print("[dim]no series[/]")
     else:
         console.print(_table(data, console.width))
+
+
+def _loms(url: str, token: str) -> Ask:
+    client = Client(url, token)
+    return lambda path, asked: client.get(f"/api/v1/{path}", **asked)["data"]
+
+
+def _remote(url: str, token: str) -> Ask:
+    from loms.core.settings import Source
+    from loms.promql.remote import RemotePrometheus
+
+    source = Source().model_copy(update={"url": url, "bearer_token": SecretStr(token) if token else None})
+    return RemotePrometheus(source).ask
 
 
 def _seconds(option: str, text: str) -> float:

@@ -24,7 +24,19 @@ from loms.core import selfmetrics
 from loms.core.clock import Clock
 from loms.core.errors import ExpositionError, TargetError
 from loms.core.guard import guard
-from loms.core.model import STALE_NAN, Exposition, Floats, Ids, Ints, SampleBatch, Series, Shape, Sink, labels_of
+from loms.core.model import (
+    STALE_NAN,
+    Exposition,
+    Floats,
+    Ids,
+    Ints,
+    Labels,
+    SampleBatch,
+    Series,
+    Shape,
+    Sink,
+    labels_of,
+)
 
 _log = logging.getLogger("loms.scrape")
 
@@ -52,6 +64,9 @@ class TargetStatus:
     samples: int
     interval_seconds: float
     discovered_by: str
+    timeout_seconds: float
+    labels: Labels
+    """Those that every series of the target carries, job and instance among them."""
 
 
 class Scraper:
@@ -130,6 +145,8 @@ class Scraper:
             samples=len(last.exposition.values) if last and last.exposition else 0,
             interval_seconds=target.interval_seconds,
             discovered_by=target.discovered_by,
+            timeout_seconds=min(target.timeout_seconds, target.interval_seconds),
+            labels=target.identity,
         )
 
     def _next_slot_ms(self) -> int:

@@ -8,6 +8,7 @@ YAML. This is the only module that reads the environment.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -16,6 +17,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from loms.core.errors import ConfigError
+from loms.core.log import redact
 from loms.core.nearest import did_you_mean
 from loms.core.settings import Config
 from loms.core.yaml_file import Key, dotted, read_mapping
@@ -58,8 +60,26 @@ def _require_labels(config: Config, where: str, lines: Mapping[Key, int]) -> Non
 
 
 def show(config: Config) -> str:
-    """The effective settings as YAML, secrets blanked; feeding it back gives the same settings but for those."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    """The effective settings as YAML, secrets blanked; feeding it back gives the same settings but for those.
+
+    Whoever knows the path of a webhook may post there, so of its URL only the host is told.
+    """
+    tree = config.model_dump(mode="json")
+    for webhook in tree["alerting"]["webhooks"]:
+        webhook["url"] = _WEBHOOK_PATH.sub(r"\1/***", webhook["url"])
+    return yaml.safe_dump(_without_credentials(tree), sort_keys=False, allow_unicode=True)
+
+
+_WEBHOOK_PATH = re.compile(r"(//[^/?#]*)[/?#].+", re.DOTALL)
+
+
+def _without_credentials(tree: Any) -> Any:
+    """The same with user names' passwords and tokens of URLs blanked, wherever a URL stands."""
+    if isinstance(tree, dict):
+        return {key: _without_credentials(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_without_credentials(value) for value in tree]
+    return redact(tree) if isinstance(tree, str) and "://" in tree else tree
 
 
 _ENVIRONMENT = 0

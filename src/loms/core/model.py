@@ -103,6 +103,7 @@ class Shape:
     types: Mapping[str, str]
     """Family name as written on its ``# TYPE`` line → counter, gauge, histogram, summary, untyped, …"""
     help: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

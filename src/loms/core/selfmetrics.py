@@ -35,6 +35,11 @@ samples_scraped = Counter("loms_scraped_samples", "Samples read from targets.", 
 samples_dropped = Counter(
     "loms_dropped_samples", "Samples that were not stored, by reason.", ["reason"], registry=registry
 )
+metadata_dropped = Counter(
+    "loms_dropped_metadata",
+    "Metric families whose type and help were not kept, for there are too many.",
+    registry=registry,
+)
 targets = Gauge("loms_targets", "Targets known, by discovery.", ["discovered_by"], registry=registry)
 
 samples_written = Counter("loms_written_samples", "Samples acknowledged by the store.", registry=registry)
@@ -42,6 +47,36 @@ series_written = Counter("loms_written_series", "Series rows acknowledged by the
 write_queue = Gauge("loms_write_queue_samples", "Samples waiting to be written.", registry=registry)
 write_seconds = Histogram("loms_write_duration_seconds", "One flush to the store.", buckets=_FAST, registry=registry)
 write_failures = Counter("loms_write_failures", "Flushes that the store refused (retried).", registry=registry)
+
+otlp_items = Counter(
+    "loms_otlp_items", "Points, spans and records that came by OTLP, by what became of them.", ["signal", "outcome"],
+    registry=registry,
+)  # fmt: skip
+otlp_refused = Counter(
+    "loms_otlp_refused_requests", "OTLP requests refused as a whole, by status code.", ["signal", "code"],
+    registry=registry,
+)  # fmt: skip
+otlp_exemplars = Counter("loms_otlp_ignored_exemplars", "Exemplars that came by OTLP: not kept.", registry=registry)
+otlp_redacted = Counter(
+    "loms_otlp_redacted_texts", "Prompts and answers of which the length is kept.", registry=registry
+)
+telemetry_written = Counter(
+    "loms_telemetry_written_rows", "Spans and log records acknowledged by the store.", ["table"], registry=registry
+)
+telemetry_lost = Counter(
+    "loms_telemetry_lost_rows", "Spans and log records that could not be written at the end.", ["table"],
+    registry=registry,
+)  # fmt: skip
+telemetry_queue = Gauge("loms_telemetry_queue_bytes", "Spans and log records waiting to be written.", registry=registry)
+telemetry_failures = Counter(
+    "loms_telemetry_write_failures", "Inserts of spans and records that failed (retried).", ["table"], registry=registry
+)
+
+rollup_lag = Gauge(
+    "loms_rollup_lag_seconds", "Age of the newest bucket that is rolled up, by width.", ["width"], registry=registry
+)
+rollup_late = Counter("loms_rollup_late", "Hours of series that late samples had rolled up again.", registry=registry)
+rollup_failures = Counter("loms_rollup_failures", "Rolling that the store refused (retried).", registry=registry)
 
 query_seconds = Histogram("loms_query_duration_seconds", "One PromQL query.", buckets=_FAST, registry=registry)
 query_failures = Counter(
@@ -64,6 +99,35 @@ notifications = Counter(
 )
 notifications_dropped = Counter(
     "loms_notifications_dropped", "Notifications given up, by reason.", ["channel", "reason"], registry=registry
+)
+
+remote_write_requests = Counter(
+    "loms_remote_write_requests",
+    "Requests of remote write, by the HTTP status they got.",
+    ["status"],
+    registry=registry,
+)
+remote_write_exemplars = Counter(
+    "loms_remote_write_ignored_exemplars", "Exemplars that came by remote write, which are not kept.", registry=registry
+)
+
+forwarded = Counter(
+    "loms_forwarded", "Samples, spans and records that a destination acknowledged.", ["destination"], registry=registry
+)
+forward_queue = Gauge(
+    "loms_forward_queue_bytes", "Waiting on disk for a destination.", ["destination"], registry=registry
+)
+forward_oldest = Gauge(
+    "loms_forward_oldest_seconds", "Age of what waits longest for a destination.", ["destination"], registry=registry
+)
+forward_failures = Counter(
+    "loms_forward_failures", "Attempts to send on that failed, by reason.", ["destination", "reason"], registry=registry
+)
+forward_dropped = Counter(
+    "loms_forward_dropped",
+    "Samples, spans and records that a destination will never get, by reason.",
+    ["destination", "reason"],
+    registry=registry,
 )
 
 

@@ -163,9 +163,17 @@ class ClickHouse(Section):
     cluster: str = ""
     """Name of the cluster in its configuration; empty: one server, plain tables."""
     tls: Tls = Tls()
-    cold_volume: str = ""
-    """Volume that samples move to after ``cold_after``; empty: they stay where they are."""
+    storage_policy: str = Field(default="", pattern=r"^\w*$")
+    """Of the samples, where they have a cold volume."""
+    cold_volume: str = Field(default="", pattern=r"^\w*$")
+    """Volume of the storage policy that samples move to after ``cold_after``; empty: they stay where they are."""
     cold_after: Duration = Field(default=3 * 86_400.0, ge=3600)
+
+    @model_validator(mode="after")
+    def _has_policy(self) -> Self:
+        if bool(self.cold_volume) != bool(self.storage_policy):
+            raise ValueError("storage_policy and cold_volume go together: the volume is one of the policy's")
+        return self
 
 
 class Rollups(Section):
@@ -205,6 +213,12 @@ class Receive(Section):
     otlp_grpc_port: int | None = Field(default=4317, ge=0, le=65_535)
     traces_retention: Duration = Field(default=7 * 86_400.0, ge=3600)
     logs_retention: Duration = Field(default=7 * 86_400.0, ge=3600)
+    otlp_message: Bytes = Field(default=32 * 2**20, ge=2**16)
+    """Largest OTLP request once decompressed: as a message it may take thirty times that in memory."""
+    telemetry_queue: Bytes = Field(default=64 * 2**20, ge=2**20)
+    """Spans and log records that wait to be written; beyond it senders are told to come again."""
+    keep_prompts: bool = False
+    """Keep what users wrote and models answered; else their length and hash stand in its place."""
 
 
 class Forward(Section):
@@ -303,10 +317,18 @@ class Alerting(Section):
     webhooks: tuple[Webhook, ...] = ()
 
 
+class ServerTls(Section):
+    """The certificate that the server shows, in PEM files."""
+
+    cert_file: Path
+    key_file: Path
+
+
 class Server(Section):
     host: str = "127.0.0.1"
     port: int = Field(default=8090, ge=0, le=65_535)
     token: Annotated[SecretStr, Field(min_length=1)] | None = None
+    tls: ServerTls | None = None
     external_url: str | None = None
 
 

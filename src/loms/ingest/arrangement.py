@@ -112,8 +112,9 @@ def _shape(kept: Sequence[Key], source: Shape, before: Shape | None) -> Shape:
     if (
         before is not None
         and len(kept) == len(before.names)
-        and (before.types, before.help) == (source.types, source.help)
+        and (before.types, before.help, before.units) == (source.types, source.help, source.units)
         and set(kept) == set(zip(before.names, before.labels, strict=True))
     ):
         return before
-    return Shape(tuple(name for name, _ in kept), tuple(labels for _, labels in kept), source.types, source.help)
+    names, labels = tuple(name for name, _ in kept), tuple(labels for _, labels in kept)
+    return Shape(names, labels, source.types, source.help, source.units)

@@ -161,6 +161,7 @@ class _Reading:
         self.timestamps_ms: list[int] = []
         self.types: dict[str, str] = {}
         self.help: dict[str, str] = {}
+        self.units: dict[str, str] = {}
         self._known = known
         self._limits = limits
         self._ended = False
@@ -189,6 +190,8 @@ class _Reading:
             self.types.setdefault(comment.name, comment.text)
         elif comment is not None and comment.kind == "HELP":
             self.help.setdefault(comment.name, comment.text)
+        elif comment is not None:
+            self.units.setdefault(comment.name, comment.text.strip(" \t"))
 
     def _sample(self, line: str) -> None:
         if self._ended:
@@ -240,7 +243,7 @@ def _template_of(reading: _Reading, before: _Template | None) -> _Template:
         reading.series = [reading.series[i] for i in keep]
     names: tuple[str, ...] = tuple(map(itemgetter(0), reading.series))
     labels: tuple[Labels, ...] = tuple(map(itemgetter(1), reading.series))
-    shape = Shape(names, labels, reading.types, reading.help)
+    shape = Shape(names, labels, reading.types, reading.help, reading.units)
     template = _Template(*key, reading.heads, shape, keep)
     _templates[key] = template
     return template

@@ -81,7 +81,7 @@ def target_of(
         try:
             check_regex(pattern)
         except QueryError as error:
-            raise ConfigError(f"--ignore {pattern}: {error.message.removeprefix('parse error: ')}") from None
+            raise ConfigError(f"--ignore {pattern}: {error.message.replace('parse error: ', '')}") from None
     registered = dict(engines.load().items())
     engine = registered.get(observed.engine)
     others = [

@@ -53,7 +53,7 @@ def dead_metrics(query: Query, scope: Scope) -> Iterator[Problem]:
         try:
             missed = target.pattern(mention.name) if mention.pattern else None
         except QueryError as error:
-            yield problem(query, "parse_error", "error", error.message.removeprefix("parse error: "))
+            yield problem(query, "parse_error", "error", error.message.replace("parse error: ", ""))
             continue
         if missed is not None:
             yield dead(query, missed.severity, missed.text, [mention])

@@ -65,7 +65,7 @@ def _matcher(matcher: Matcher, series: Series, query: Query, scope: Scope) -> It
                 text = f"{asked} never holds: {matcher.name} of {series.name} has the values {known}"
                 yield problem(query, "matcher_never_matches", "warning", text)
     except QueryError as error:
-        yield problem(query, "parse_error", "error", error.message.removeprefix("parse error: "))
+        yield problem(query, "parse_error", "error", error.message.replace("parse error: ", ""))
 
 
 def _absent(matcher: Matcher, asked: str, series: Series, query: Query, scope: Scope) -> Iterator[Problem]:

@@ -62,7 +62,7 @@ def read(expression: Expression) -> Query:
         try:
             return Query(expression, candidate, parse(candidate), "", candidate != text, mentions(candidate), labels)
         except QueryError as problem:
-            error = error or problem.message.removeprefix("parse error: ")
+            error = error or problem.message.replace("parse error: ", "")
     return Query(expression, candidates[0], None, error, candidates[0] != text, mentions(candidates[0]), labels)
 
 

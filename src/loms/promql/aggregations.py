@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from loms.core.model import Bools, Floats, Ints, Labels
 from loms.promql import reductions
+from loms.promql.annotations import Annotations
+from loms.promql.hashes import labels_hash
+from loms.promql.lexer import quoted
 from loms.promql.syntax import NAME, Aggregation
 from loms.promql.values import EvaluationError, Scalar, Vector
 
 
-def aggregate(node: Aggregation, vector: Vector, param: Scalar | str | None) -> Vector:
+def aggregate(node: Aggregation, vector: Vector, param: Scalar | str | None, notes: Annotations) -> Vector:
     """The value of ``op by/without (…) (param, vector)``; ``param`` is a scalar at each time, or a label name."""
-    if node.op in ("topk", "bottomk"):
-        assert isinstance(param, np.ndarray)
-        _check_rank(param)
+    param = _checked(node, param, notes)
     vector = vector.compact()
     if not len(vector):
         return vector
-    groups = _Groups.of(vector, _keys(vector, node))
+    groups = _Groups.of(vector, group_keys(node, vector.labels))
     if node.op in _REDUCTIONS:
         values = _REDUCTIONS[node.op](groups)
-        return Vector(groups.labels, values, np.logical_or.reduceat(groups.present, groups.starts, axis=0))
+        return groups.vector(values, np.logical_or.reduceat(groups.present, groups.starts, axis=0))
     if isinstance(param, str):
         return _count_values(groups, param)
     assert param is not None
@@ -32,17 +33,38 @@ def aggregate(node: Aggregation, vector: Vector, param: Scalar | str | None) -> 
         return _quantile(groups, param)
     if node.op in ("topk", "bottomk"):
         return _ranked(groups, param, largest=node.op == "topk")
-    raise EvaluationError(f"the aggregation operator {node.op!r} is not supported")
+    if node.op == "limitk":
+        return _first(groups, param)
+    return _sampled(vector, param)
 
 
-def _keys(vector: Vector, node: Aggregation) -> list[Labels]:
+def _checked(node: Aggregation, param: Scalar | str | None, notes: Annotations) -> Scalar | str | None:
+    """The parameter, in its bounds. Raises `EvaluationError` for one that cannot be."""
+    place = node.param.place if node.param is not None else node.place
+    if isinstance(param, str):
+        if not param or any("\ud800" <= char <= "\udfff" for char in param):
+            raise EvaluationError(f"invalid label name {quoted(param)}")
+    elif param is not None and node.op == "quantile":
+        notes.check_quantile(param, place)
+    elif param is not None and node.op == "limit_ratio":
+        if np.isnan(param).any():
+            raise EvaluationError("Ratio value is NaN")
+        notes.check_ratio(param, place)
+        return np.clip(param, -1.0, 1.0)
+    elif param is not None:
+        _check_rank(param)
+    return param
+
+
+def group_keys(node: Aggregation, series: Sequence[Labels]) -> list[Labels]:
+    """Of each series the labels of its group."""
     if node.without:
         dropped = frozenset((*node.labels, NAME))
-        return [tuple(pair for pair in labels if pair[0] not in dropped) for labels in vector.labels]
+        return [tuple(pair for pair in labels if pair[0] not in dropped) for labels in series]
     kept = frozenset(node.labels)
     if not kept:
-        return [()] * len(vector)
-    return [tuple(pair for pair in labels if pair[0] in kept) for labels in vector.labels]
+        return [()] * len(series)
+    return [tuple(pair for pair in labels if pair[0] in kept) for labels in series]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +77,8 @@ class _Groups:
     values: Floats
     """[row, time]; 0 where not present."""
     present: Bools
+    unnamed: Bools | None
+    """Of the sorted series."""
 
     @classmethod
     def of(cls, vector: Vector, keys: list[Labels]) -> _Groups:
@@ -69,7 +93,17 @@ class _Groups:
             tuple(vector.labels[row] for row in order),
             np.where(present, vector.values[order], 0.0),
             present,
+            None if vector.unnamed is None else vector.unnamed[order],
         )
+
+    def vector(self, values: Floats, present: Bools) -> Vector:
+        """One value a group; its name goes at the end if that of any of its series does."""
+        unnamed = None if self.unnamed is None else np.logical_or.reduceat(self.unnamed, self.starts)
+        return Vector(self.labels, values, present, unnamed)
+
+    def kept(self, keep: Bools) -> Vector:
+        """Those of the series that are kept."""
+        return Vector(self.series, self.values, keep, self.unnamed)
 
     @property
     def slices(self) -> list[slice]:
@@ -110,7 +144,7 @@ def _quantile(groups: _Groups, q: Scalar) -> Vector:
     for group, rows in enumerate(groups.slices):
         some = present[group]
         values[group, some] = reductions.quantile(groups.values[rows][:, some], groups.present[rows][:, some], q[some])
-    return Vector(groups.labels, values, present)
+    return groups.vector(values, present)
 
 
 def _check_rank(k: Scalar) -> None:
@@ -135,12 +169,25 @@ def _ranked(groups: _Groups, k: Scalar, largest: bool) -> Vector:
         np.put_along_axis(rank, best, np.arange(len(best), dtype=np.float64)[:, None], axis=0)
         keep[rows] = present & (rank < np.trunc(k))
         order.extend(rows.start + best[:, -1])
-    return Vector(groups.series, groups.values, keep).take(np.array(order, dtype=np.int64)).compact()
+    return groups.kept(keep).take(np.array(order, dtype=np.int64)).compact()
+
+
+def _first(groups: _Groups, k: Scalar) -> Vector:
+    """Any ``k`` series of each group."""
+    keep = np.zeros(groups.present.shape, dtype=np.bool_)
+    for rows in groups.slices:
+        keep[rows] = groups.present[rows] & (np.cumsum(groups.present[rows], axis=0) <= np.trunc(k))
+    return groups.kept(keep).compact()
+
+
+def _sampled(vector: Vector, ratio: Scalar) -> Vector:
+    """The series whose hash lies in the first ``ratio`` of all hashes, or in the last ``-ratio``."""
+    place = np.array([labels_hash(labels) / (2**64 - 1) for labels in vector.labels])[:, None]
+    chosen = np.where(ratio >= 0, place < ratio, place >= 1.0 + ratio)
+    return replace(vector, present=vector.present & chosen).compact()
 
 
 def _count_values(groups: _Groups, label: str) -> Vector:
-    if not label:
-        raise EvaluationError('invalid label name ""')
     counts: dict[Labels, Floats] = {}
     for key, rows in zip(groups.labels, groups.slices, strict=True):
         values, present = groups.values[rows], groups.present[rows]

@@ -1,73 +1,66 @@
-"""The store's tables as a source: leaves become SQL, windows are computed by ClickHouse's grid aggregates."""
+"""The store's tables as a source: leaves, and aggregations over many of them, become SQL."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
-from loms.core.model import STALE_NAN_BITS, Bools, Floats, Ids, Ints, Labels, is_stale
-from loms.promql.selection import Layer, QueryColumns, Selection, between, select
+from loms.core.model import STALE_NAN, Floats, Ids, Ints, Labels, is_stale
+from loms.promql.grids import GRID_FUNCTIONS, MARKER, SPOILT_BY_INFINITY, lists, points_sql
+from loms.promql.pushdown import Threshold, aggregate
+from loms.promql.rollups import Rollups, grid_sql
+from loms.promql.selection import Index, Layer, QueryColumns, Selection, between, select
 from loms.promql.source import Budget, Samples
-from loms.promql.syntax import Matchers
+from loms.promql.syntax import Aggregation, Matchers
 from loms.promql.values import Grid, Vector
+from loms.promql.windows import WINDOW_FUNCTIONS, Windows
 
-GRID_FUNCTIONS: Mapping[str, str] = {
-    "avg_over_time": "Avg",
-    "changes": "Changes",
-    "count_over_time": "Count",
-    "delta": "Delta",
-    "deriv": "Deriv",
-    "idelta": "InstantDelta",
-    "increase": "Increase",
-    "irate": "InstantRate",
-    "last": "Last",
-    "last_over_time": "Last",
-    "max_over_time": "Max",
-    "min_over_time": "Min",
-    "predict_linear": "PredictLinear",
-    "present_over_time": "Count",
-    "rate": "Rate",
-    "resets": "Resets",
-    "sum_over_time": "Sum",
-    "timestamp": "Last",
-}
-"""PromQL function → the X of ClickHouse's ``timeSeriesXToGrid``."""
-
-_STALE = f"reinterpretAsUInt64(value) = {STALE_NAN_BITS}"
-
-_VALUES = {
-    "changes": "value + 0.0",  # -0 is no other value than 0; the aggregate compares bits
-    "timestamp": f"if({_STALE}, value, toUnixTimestamp64Milli(ts) / 1000)",
-}
+_PRESENT = f"arrayMap(x -> ifNull(x, {MARKER}), {{}})"
+"""Points without NULL, which is slow to read: a staleness marker stands for it."""
 
 
 class ClickHouseSource:
     """A `loms.promql.source.Source` over the tables of one ClickHouse database, embedded or remote.
 
-    Safe to use from several threads as ``query_columns`` is.
+    ``end_query`` and ``series_version`` are for `Selection`: without them a cancelled query goes on in the database,
+    and each query asks the series table. Safe to use from several threads as ``query_columns`` is.
     """
 
-    def __init__(self, query_columns: QueryColumns) -> None:
-        self._selection = Selection(query_columns)
+    def __init__(
+        self,
+        query_columns: QueryColumns,
+        end_query: Callable[[str], None] | None = None,
+        series_version: Callable[[], int] | None = None,
+        rollups: Rollups | None = None,
+        pushed_from: Threshold | None = None,
+    ) -> None:
+        self._selection = Selection(query_columns, end_query, series_version)
+        self._rollups = rollups
+        self._pushed_from = pushed_from or Threshold()
 
     def series(self, matchers: Matchers, start_ms: int | None, end_ms: int | None, budget: Budget) -> Sequence[Labels]:
         index = self._selection.find(matchers, budget)
         if start_ms is None or end_ms is None:
             return index.labels
         found: set[int] = set()
-        for layer in index.layers():
+        for layer in index.layers:
             where = f"{layer.where} AND {between(start_ms - 1, end_ms)}"
             table = self._selection.query(select(f"DISTINCT {layer.key} AS k", "samples", where), budget)
             found.update(layer.rows[np.isin(layer.keys, table["k"].to_numpy())].tolist())
+            for sql in self._rollups.thinned(layer, start_ms - 1, end_ms) if self._rollups else ():
+                table = self._selection.query(select("DISTINCT k", f"({sql})", "1"), budget)
+                found.update(layer.rows[np.isin(layer.keys, table["k"].to_numpy())].tolist())
         return [labels for row, labels in enumerate(index.labels) if row in found]
 
     def samples(self, matchers: Matchers, start_ms: int, end_ms: int, budget: Budget) -> Samples:
-        index = self._selection.find(matchers, budget)
+        return self._samples(self._selection.find(matchers, budget), start_ms, end_ms, budget)
+
+    def _samples(self, index: Index, start_ms: int, end_ms: int, budget: Budget) -> Samples:
         counts = np.zeros(len(index.labels), np.int64)
         parts: list[tuple[Ints, Ints, Floats]] = []
-        for layer in index.layers():
+        for layer in index.layers:
             key, times, values = self._rows(layer, start_ms, end_ms, budget)
             low, high = np.searchsorted(key, layer.keys, "left"), np.searchsorted(key, layer.keys, "right")
             sizes = high - low
@@ -83,36 +76,77 @@ class ClickHouseSource:
     def grid(
         self, function: str, matchers: Matchers, grid: Grid, window_ms: int, arg: float | None, budget: Budget
     ) -> Vector | None:
-        if function not in GRID_FUNCTIONS:
+        if self._rollups and self._rollups.thins(function, grid.start_ms - window_ms):
+            return None
+        pieces = self._rollups.pieces(function, grid, window_ms) if self._rollups else ()
+        if not pieces and function not in GRID_FUNCTIONS:
             return None
         index = self._selection.find(matchers, budget)
-        values = np.zeros((len(index.labels), len(grid)))
-        present = np.zeros(values.shape, dtype=np.bool_)
-        for layer in index.layers():
-            budget.take_samples(len(layer.rows) * len(grid))
-            found = self._selection.query(_grid_sql(function, layer, grid, window_ms, arg), budget)
-            keys = found["k"].to_numpy()
-            order = np.argsort(keys)
-            place = np.minimum(np.searchsorted(keys, layer.keys, sorter=order), max(len(keys) - 1, 0))
-            if not len(keys):
-                continue
-            hit = keys[order[place]] == layer.keys
-            rows, of = layer.rows[hit], order[place[hit]]
-            layer_values, layer_present = _lists(found["g"], len(grid))
-            values[rows], present[rows] = layer_values[of], layer_present[of]
+        if not pieces:
+            return self._sampled(function, index, grid, window_ms, arg, budget)
+        parts: list[Vector] = []
+        for piece in pieces:
+            part = piece.of(grid)
+            if piece.width_ms:
+                sql = partial(grid_sql, function, grid=grid, window_ms=window_ms, piece=piece)
+                values = self._filled(index, len(part), sql, budget)
+                parts.append(Vector(index.labels, values, ~is_stale(values)))
+            elif (sampled := self._sampled(function, index, part, window_ms, arg, budget)) is not None:
+                parts.append(sampled)
+            else:
+                fresh = self._samples(index, part.start_ms - window_ms, part.end_ms, budget).fresh()
+                windows = Windows.over(fresh, part, window_ms, budget)
+                parts.append(WINDOW_FUNCTIONS[function](windows, np.zeros(len(part))))
+        return joined(parts)
+
+    def _sampled(
+        self, function: str, index: Index, grid: Grid, window_ms: int, arg: float | None, budget: Budget
+    ) -> Vector | None:
+        """`grid` from the samples alone."""
+        if function not in GRID_FUNCTIONS:
+            return None
+        values = self._filled(
+            index, len(grid), lambda layer: points_sql(function, layer, grid, window_ms, arg, _PRESENT), budget
+        )
+        present = ~is_stale(values)
         if function == "present_over_time":
             values = np.ones(values.shape)
-        elif function in ("last", "timestamp"):
-            present &= ~is_stale(values)
-        elif function in ("rate", "increase") and np.isnan(values[present]).any():
-            return None  # after an infinite value the aggregate gives NaN for good, not only while it is in the window
+        elif function in SPOILT_BY_INFINITY and np.isnan(values[present]).any():
+            return None
+        elif function == "avg_over_time" and np.isinf(values[present]).any():
+            return None  # the sum may have overflown, and the mean does not
         return Vector(index.labels, values, present)
+
+    def _filled(self, index: Index, length: int, sql: Callable[[Layer], str], budget: Budget) -> Floats:
+        """The arrays ``g`` of keys ``k`` that ``sql`` selects for each layer, as [series, time]."""
+        values = np.full((len(index.labels), length), STALE_NAN)
+        for layer in index.layers:
+            budget.take_samples(len(layer.rows) * length)
+            found = self._selection.query(sql(layer), budget)
+            keys = found["k"].to_numpy()
+            if not len(keys):
+                continue
+            order = np.argsort(keys)
+            place = np.minimum(np.searchsorted(keys, layer.keys, sorter=order), len(keys) - 1)
+            hit = keys[order[place]] == layer.keys
+            values[layer.rows[hit]] = lists(found["g"], length)[order[place[hit]]]
+        return values
+
+    def aggregate(
+        self, node: Aggregation, function: str, matchers: Matchers, grid: Grid, window_ms: int, budget: Budget
+    ) -> Vector | None:
+        rollups, start_ms = self._rollups, grid.start_ms - window_ms
+        if rollups and (rollups.thins(function, start_ms) or rollups.pieces(function, grid, window_ms)):
+            return None
+        return aggregate(self._selection, self._pushed_from, node, function, matchers, grid, window_ms, budget)
 
     def _rows(self, layer: Layer, start_ms: int, end_ms: int, budget: Budget) -> tuple[Ids, Ints, Floats]:
         """Keys, times and values of the layer's samples, by key and time, each time once."""
         limit = budget.remaining_samples() + 1
         where = f"{layer.where} AND {between(start_ms, end_ms)}"
         sql = select(f"{layer.key} AS k, toUnixTimestamp64Milli(ts) AS t, value", "samples", where)
+        if self._rollups and (thinned := self._rollups.thinned(layer, start_ms, end_ms)):
+            sql = select("k, t, value", f"({' UNION ALL '.join((sql, *thinned))})", "1")
         table = self._selection.query(f"{sql} ORDER BY k, t LIMIT {limit}", budget)
         budget.take_samples(len(table["k"]))
         key, times, values = (table[name].to_numpy() for name in ("k", "t", "value"))
@@ -120,29 +154,7 @@ class ClickHouseSource:
         return key[last], times[last], values[last]
 
 
-def _seconds(ms: int) -> str:
-    return f"toDecimal64('{ms // 1000}.{ms % 1000:03d}', 3)"
-
-
-def _grid_sql(function: str, layer: Layer, grid: Grid, window_ms: int, arg: float | None) -> str:
-    start_ms, end_ms = grid.start_ms, grid.start_ms + (len(grid) - 1) * grid.step_ms
-    where = f"{layer.where} AND {between(start_ms - window_ms, end_ms)}"
-    if function not in ("last", "timestamp"):  # there a staleness marker ends the series; windows leave it out
-        where += f" AND NOT ({_STALE})"
-    value = _VALUES.get(function, "value")
-    parameters = [
-        f"fromUnixTimestamp64Milli({start_ms})",
-        f"fromUnixTimestamp64Milli({end_ms})",
-        _seconds(grid.step_ms),
-        _seconds(window_ms),
-        *([repr(arg)] if function == "predict_linear" else []),
-    ]
-    aggregate = f"timeSeries{GRID_FUNCTIONS[function]}ToGrid({', '.join(parameters)})(ts, {value})"
-    return select(f"{layer.key} AS k, {aggregate} AS g", "samples", f"{where} GROUP BY k")
-
-
-def _lists(column: Any, length: int) -> tuple[Floats, Bools]:
-    """A column of equally long lists with NULLs as values and presence, both [row, length]."""
-    flat = column.flatten()
-    present = flat.is_valid().to_numpy(zero_copy_only=False)
-    return flat.to_numpy(zero_copy_only=False).reshape(-1, length), present.reshape(-1, length)
+def joined(parts: Sequence[Vector]) -> Vector:
+    """Vectors of the same series at times that follow one another, as one."""
+    values, present = (np.hstack([getattr(part, name) for part in parts]) for name in ("values", "present"))
+    return Vector(parts[0].labels, values, present)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from loms.core.clock import Clock, SystemClock
 from loms.core.errors import QueryError
 from loms.core.model import Frame, Labels
+from loms.promql.annotations import Annotations
 from loms.promql.evaluate import Evaluator
 from loms.promql.parse import parse, parse_selector
-from loms.promql.source import Budget, Limits, Source
-from loms.promql.syntax import NAME, Node, Range, Subquery, value_type
+from loms.promql.source import Budget, Cancel, Capacity, Limits, Samples, Source
+from loms.promql.syntax import NAME, Matchers, Node, Range, Subquery, value_type
 from loms.promql.values import (
     Grid,
     MatrixResult,
@@ -30,72 +33,114 @@ class Engine:
     """Evaluates PromQL on a source: a `loms.core.model.Querier`, and typed results for the HTTP API.
 
     Semantics are those of Prometheus 3 (windows open on the left). Safe to call from several threads. Every method
-    raises `QueryError` for a wrong expression, `QueryLimitError` and `QueryTimeoutError` when it passes a limit.
+    raises `QueryError` for a wrong expression, `QueryLimitError` and `QueryTimeoutError` when it passes a limit, and
+    `QueryCancelledError` when the ``cancel`` handed in is cancelled meanwhile.
 
     >>> from loms.promql.memory import MemorySource
     >>> Engine(MemorySource()).query("1 + 2 * 3", at_ms=0)
-    ScalarResult(at_ms=0, value=7.0)
+    ScalarResult(at_ms=0, value=7.0, warnings=(), infos=())
     """
 
     def __init__(self, source: Source, limits: Limits | None = None, clock: Clock | None = None) -> None:
         self._source = source
         self._limits = limits or Limits()
         self._clock = clock or SystemClock()
+        self._capacity = Capacity()
 
     def range(self, expr: str, start_ms: int, end_ms: int, step_ms: int) -> Frame:
         """The expression at each step, series sorted by labels; a scalar is one series without labels."""
         grid = self._grid(start_ms, end_ms, step_ms)
-        return frame_of(_by_labels(self._ranged(parse(expr), grid)), grid)
+        return frame_of(_by_labels(self._ranged(parse(expr, grid), grid)), grid)
 
     def instant(self, expr: str, at_ms: int) -> Frame:
         """The expression at one time: a frame of one column."""
-        node, grid = parse(expr), Grid.instant(at_ms)
+        grid = Grid.instant(at_ms)
+        node = parse(expr, grid)
         if value_type(node) not in ("vector", "scalar"):
             raise QueryError(f"an expression of type {value_type(node)} gives no frame", hint="wrap it in a function")
         return frame_of(_as_vector(self._evaluated(node, grid)).compact(), grid)
 
-    def query(self, expr: str, at_ms: int) -> Result:
+    def query(self, expr: str, at_ms: int, cancel: Cancel | None = None) -> Result:
         """An instant query, typed as the expression is; of a range vector, its raw samples."""
-        node, grid = parse(expr), Grid.instant(at_ms)
+        grid, notes = Grid.instant(at_ms), Annotations()
+        node = parse(expr, grid)
         if isinstance(node, Range | Subquery):
-            return self._raw(node, grid)
-        value = self._evaluated(node, grid)
+            return self._raw(node, grid, cancel)
+        value = self._evaluated(node, grid, cancel, notes)
         if isinstance(value, str):
             return StringResult(at_ms, value)
         if not isinstance(value, Vector):
-            return ScalarResult(at_ms, float(value[0]))
+            return ScalarResult(at_ms, float(value[0]), notes.warnings, notes.infos)
         value = value.compact()
-        return VectorResult(at_ms, value.labels, value.values[:, 0])
+        return VectorResult(at_ms, value.labels, value.values[:, 0], notes.warnings, notes.infos)
 
-    def query_range(self, expr: str, start_ms: int, end_ms: int, step_ms: int) -> MatrixResult:
+    def query_range(
+        self, expr: str, start_ms: int, end_ms: int, step_ms: int, cancel: Cancel | None = None
+    ) -> MatrixResult:
         """A range query: each series with the points that it has."""
-        grid = self._grid(start_ms, end_ms, step_ms)
-        vector, times = _by_labels(self._ranged(parse(expr), grid)), grid.times_ms
+        grid, notes = self._grid(start_ms, end_ms, step_ms), Annotations()
+        vector, times = _by_labels(self._ranged(parse(expr, grid), grid, cancel, notes)), grid.times_ms
         return MatrixResult(
             vector.labels,
             tuple(times[there] for there in vector.present),
             tuple(values[there] for values, there in zip(vector.values, vector.present, strict=True)),
+            notes.warnings,
+            notes.infos,
         )
 
-    def series(self, selectors: Sequence[str], start_ms: int | None = None, end_ms: int | None = None) -> list[Labels]:
-        """Labels of the series that match any of the selectors; with times, of those with samples between them."""
-        budget = Budget(self._limits, self._clock)
+    def series(
+        self,
+        selectors: Sequence[str],
+        start_ms: int | None = None,
+        end_ms: int | None = None,
+        cancel: Cancel | None = None,
+        limit: int | None = None,
+    ) -> list[Labels]:
+        """Labels of the series that match any of the selectors; with times, of those with samples between them.
+
+        At most ``limit``, the first by their labels.
+        """
         found: set[Labels] = set()
-        for matchers in [parse_selector(text) for text in selectors]:
-            found.update(self._source.series(matchers, start_ms, end_ms, budget))
-        return sorted(found)
+        with self._budget(cancel) as budget:
+            for matchers in [parse_selector(text) for text in selectors]:
+                found.update(self._source.series(matchers, start_ms, end_ms, budget))
+        return sorted(found)[:limit]
+
+    def within(self, timeout_seconds: float | None = None, lookback_ms: int | None = None) -> Engine:
+        """The same engine with a shorter time for each query, or another lookback."""
+        shorter = copy.copy(self)
+        shorter._limits = replace(
+            self._limits,
+            timeout_seconds=min(self._limits.timeout_seconds, timeout_seconds or self._limits.timeout_seconds),
+            lookback_ms=lookback_ms or self._limits.lookback_ms,
+        )
+        return shorter
+
+    def stored(self, matchers: Matchers, start_ms: int, end_ms: int, cancel: Cancel | None = None) -> Samples:
+        """The samples from ``start_ms`` to ``end_ms`` as they are, staleness markers among them."""
+        with self._budget(cancel) as budget:
+            return self._source.samples(matchers, start_ms - 1, end_ms, budget)
 
     def label_values(
-        self, name: str, selectors: Sequence[str] = (), start_ms: int | None = None, end_ms: int | None = None
+        self,
+        name: str,
+        selectors: Sequence[str] = (),
+        start_ms: int | None = None,
+        end_ms: int | None = None,
+        cancel: Cancel | None = None,
     ) -> list[str]:
         """The values of one label, of all series or of those that the selectors match."""
-        series = self.series(selectors or [f'{{{NAME}!=""}}'], start_ms, end_ms)
+        series = self.series(selectors or [f'{{{NAME}!=""}}'], start_ms, end_ms, cancel)
         return sorted({value for labels in series for key, value in labels if key == name})
 
     def label_names(
-        self, selectors: Sequence[str] = (), start_ms: int | None = None, end_ms: int | None = None
+        self,
+        selectors: Sequence[str] = (),
+        start_ms: int | None = None,
+        end_ms: int | None = None,
+        cancel: Cancel | None = None,
     ) -> list[str]:
-        series = self.series(selectors or [f'{{{NAME}!=""}}'], start_ms, end_ms)
+        series = self.series(selectors or [f'{{{NAME}!=""}}'], start_ms, end_ms, cancel)
         return sorted({key for labels in series for key, _ in labels})
 
     def _grid(self, start_ms: int, end_ms: int, step_ms: int) -> Grid:
@@ -111,21 +156,25 @@ class Engine:
             )
         return grid
 
-    def _evaluated(self, node: Node, grid: Grid) -> Value:
-        evaluator = Evaluator(self._source, Budget(self._limits, self._clock), grid)
-        with np.errstate(all="ignore"):
-            return evaluator.value(node, grid)
+    def _budget(self, cancel: Cancel | None) -> Budget:
+        return Budget(self._limits, self._clock, cancel, self._capacity)
 
-    def _ranged(self, node: Node, grid: Grid) -> Vector:
+    def _evaluated(
+        self, node: Node, grid: Grid, cancel: Cancel | None = None, notes: Annotations | None = None
+    ) -> Value:
+        with self._budget(cancel) as budget, np.errstate(all="ignore"):
+            return Evaluator(self._source, budget, grid, notes).result(node)
+
+    def _ranged(self, node: Node, grid: Grid, cancel: Cancel | None = None, notes: Annotations | None = None) -> Vector:
         if value_type(node) not in ("vector", "scalar"):
             kind = "range vector" if value_type(node) == "matrix" else "string"
             raise QueryError(f'invalid expression type "{kind}" for range query, must be Scalar or instant Vector')
-        return _as_vector(self._evaluated(node, grid)).compact()
+        return _as_vector(self._evaluated(node, grid, cancel, notes)).compact()
 
-    def _raw(self, node: Range | Subquery, grid: Grid) -> MatrixResult:
-        evaluator = Evaluator(self._source, Budget(self._limits, self._clock), grid)
+    def _raw(self, node: Range | Subquery, grid: Grid, cancel: Cancel | None) -> MatrixResult:
         anchor = node.selector if isinstance(node, Range) else node
-        with np.errstate(all="ignore"):
+        with self._budget(cancel) as budget, np.errstate(all="ignore"):
+            evaluator = Evaluator(self._source, budget, grid, notes := Annotations())
             samples = evaluator.samples(node, evaluator.anchored(anchor.at, anchor.offset_ms, grid))
         some = np.flatnonzero(np.diff(samples.offsets))
         rows = sorted(some, key=lambda row: samples.labels[row])
@@ -134,6 +183,8 @@ class Engine:
             tuple(samples.labels[row] for row in rows),
             tuple(samples.times_ms[one] for one in slices),
             tuple(samples.values[one] for one in slices),
+            notes.warnings,
+            notes.infos,
         )
 
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loms.core.model import Floats, Ints, Labels
 from loms.promql import regexes
-from loms.promql.histograms import histogram_quantile
+from loms.promql.context import Context
+from loms.promql.histograms import histogram_fraction, histogram_quantile, histogram_quantiles
+from loms.promql.lexer import quoted
 from loms.promql.operators import scalar_of
-from loms.promql.values import EvaluationError, Grid, Scalar, Value, Vector, merged, nameless
+from loms.promql.syntax import NAME
+from loms.promql.values import EvaluationError, Scalar, Value, Vector, merged, nameless
 
-Function = Callable[[Sequence[Value], Grid], Value]
-"""Evaluated arguments and the grid they were evaluated on → the value."""
+Function = Callable[[Sequence[Value], Context], Value]
+"""Evaluated arguments → the value."""
+
+
+_RUNS = re.compile(r"[0-9]+|[^0-9]+")
 
 
 def _vector(value: Value) -> Vector:
@@ -33,77 +41,127 @@ def _text(value: Value) -> str:
 
 
 def _elementwise(function: Callable[[Floats], Floats]) -> Function:
-    return lambda args, grid: nameless(_vector(args[0]), function(_vector(args[0]).values))
+    return lambda args, context: nameless(_vector(args[0]), function(_vector(args[0]).values))
 
 
-def _round(args: Sequence[Value], grid: Grid) -> Value:
+def _round(args: Sequence[Value], context: Context) -> Value:
     vector = _vector(args[0])
     inverse = 1.0 / _scalar(args[1]) if len(args) > 1 else 1.0
     return nameless(vector, np.floor(vector.values * inverse + 0.5) / inverse)
 
 
-def _clamp(args: Sequence[Value], grid: Grid) -> Value:
+def _clamp(args: Sequence[Value], context: Context) -> Value:
     vector, low, high = _vector(args[0]), _scalar(args[1]), _scalar(args[2])
     clamped = np.maximum(low, np.minimum(high, vector.values))
-    return nameless(Vector(vector.labels, clamped, vector.present & ~(high < low)))
+    return nameless(replace(vector, values=clamped, present=vector.present & ~(high < low)))
 
 
-def _clamp_min(args: Sequence[Value], grid: Grid) -> Value:
+def _clamp_min(args: Sequence[Value], context: Context) -> Value:
     return nameless(_vector(args[0]), np.maximum(_scalar(args[1]), _vector(args[0]).values))
 
 
-def _clamp_max(args: Sequence[Value], grid: Grid) -> Value:
+def _clamp_max(args: Sequence[Value], context: Context) -> Value:
     return nameless(_vector(args[0]), np.minimum(_scalar(args[1]), _vector(args[0]).values))
 
 
-def _vector_of(args: Sequence[Value], grid: Grid) -> Value:
+def _vector_of(args: Sequence[Value], context: Context) -> Value:
     values = _scalar(args[0])[None, :]
     return Vector(((),), values, np.ones(values.shape, dtype=np.bool_))
 
 
-def _timestamp(args: Sequence[Value], grid: Grid) -> Value:
+def _timestamp(args: Sequence[Value], context: Context) -> Value:
     vector = _vector(args[0])
-    return nameless(vector, np.broadcast_to(grid.times_ms / 1000, vector.values.shape))
+    return nameless(vector, np.broadcast_to(context.grid.times_ms / 1000, vector.values.shape))
 
 
-def _sorted(args: Sequence[Value], descending: bool) -> Value:
+def _sorted(args: Sequence[Value], context: Context, descending: bool) -> Value:
     """Orders an instant query's vector, NaN last; ranges are always ordered by labels."""
     vector = _vector(args[0])
-    if vector.values.shape[1] != 1:
+    if not _orders(context):
         return vector
     values = vector.values[:, 0]
     return vector.take(np.lexsort((-values if descending else values, np.isnan(values))))
 
 
-def _relabelled(vector: Vector, name: str, values: Sequence[str | None]) -> Vector:
+def _orders(context: Context) -> bool:
+    if context.query.step_seconds:
+        ineffective = "sort is ineffective for range queries since results are always ordered by labels"
+        context.notes.warn(ineffective, context.call.place)
+    return len(context.grid) == 1 and not context.query.step_seconds
+
+
+def _sorted_by_label(args: Sequence[Value], context: Context, descending: bool) -> Value:
+    """Orders by the values of labels, digits in them as numbers; ties by all labels."""
+    vector, names = _vector(args[0]), [_text(name) for name in args[1:]]
+    if not _orders(context):
+        return vector
+
+    def key(row: int) -> tuple[list[_Natural], Labels]:
+        labels = vector.labels[row]
+        return [_Natural(dict(labels).get(name, "")) for name in names], labels
+
+    return vector.take(np.array(sorted(range(len(vector)), key=key, reverse=descending), dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True, order=False)
+class _Natural:
+    """Text whose runs of digits compare as numbers, so that ``a9`` is less than ``a10``."""
+
+    text: str
+
+    def __lt__(self, other: _Natural) -> bool:
+        left, right = (_RUNS.findall(one.text) for one in (self, other))
+        for a, b in zip(left, right, strict=False):
+            if a.isdecimal() and b.isdecimal() and int(a) != int(b):
+                return int(a) < int(b)
+            if a != b and not (a.isdecimal() and b.isdecimal()):
+                return bool(a < b)
+        return (len(left), self.text) < (len(right), other.text)
+
+
+def _relabelled(vector: Vector, function: str, name: str, values: Sequence[str | None]) -> Vector:
     """Each series with label ``name`` set to the value that belongs to it (None: as it was, "": without)."""
-    if not name:
-        raise EvaluationError('invalid destination label name ""')
+    if not name or any("\ud800" <= char <= "\udfff" for char in name):
+        raise EvaluationError(f"invalid destination label name in {function}(): {quoted(name)[1:-1]}")
+    unnamed = vector.unnamed
+    if unnamed is not None and name == NAME:  # a name that is set anew stays
+        unnamed = unnamed & np.array([value is None for value in values], np.bool_)
     labels: list[Labels] = []
     for old, value in zip(vector.labels, values, strict=True):
         rest = tuple(pair for pair in old if pair[0] != name)
         labels.append(old if value is None else tuple(sorted((*rest, (name, value)))) if value else rest)
-    return merged(labels, vector.values, vector.present)
+    return merged(labels, vector.values, vector.present, unnamed=unnamed)
 
 
 def _column(vector: Vector, name: str) -> list[str]:
     return [dict(labels).get(name, "") for labels in vector.labels]
 
 
-def _label_replace(args: Sequence[Value], grid: Grid) -> Value:
+def _label_replace(args: Sequence[Value], context: Context) -> Value:
     vector, name, template, source, pattern = _vector(args[0]), *(_text(text) for text in args[1:])
-    return _relabelled(vector, name, regexes.replaced(pattern, template, _column(vector, source)))
+    return _relabelled(vector, "label_replace", name, regexes.replaced(pattern, template, _column(vector, source)))
 
 
-def _label_join(args: Sequence[Value], grid: Grid) -> Value:
+def _label_join(args: Sequence[Value], context: Context) -> Value:
     vector, name, separator, *sources = _vector(args[0]), *(_text(text) for text in args[1:])
     columns = [_column(vector, source) for source in sources]
     joined = [separator.join(values) for values in zip(*columns, strict=True)] if columns else [""] * len(vector)
-    return _relabelled(vector, name, joined)
+    return _relabelled(vector, "label_join", name, joined)
 
 
-def _histogram_quantile(args: Sequence[Value], grid: Grid) -> Value:
-    return histogram_quantile(_scalar(args[0]), _vector(args[1]))
+def _histogram_quantile(args: Sequence[Value], context: Context) -> Value:
+    context.notes.check_quantile(_scalar(args[0]), context.call.args[0].place)
+    return histogram_quantile(_scalar(args[0]), _vector(args[1]), context)
+
+
+def _histogram_quantiles(args: Sequence[Value], context: Context) -> Value:
+    for number in range(2, len(args)):
+        context.notes.check_quantile(_scalar(args[number]), context.call.args[number].place)
+    return histogram_quantiles([_scalar(one) for one in args[2:]], _text(args[1]), _vector(args[0]), context)
+
+
+def _histogram_fraction(args: Sequence[Value], context: Context) -> Value:
+    return histogram_fraction(_scalar(args[0]), _scalar(args[1]), _vector(args[2]), context)
 
 
 _Times = NDArray[np.datetime64]
@@ -112,8 +170,8 @@ _Times = NDArray[np.datetime64]
 def _calendar(part: Callable[[_Times], Ints]) -> Function:
     """A function of UTC calendar time: of the vector's values as Unix seconds, or of the evaluation time."""
 
-    def function(args: Sequence[Value], grid: Grid) -> Value:
-        vector = _vector(args[0] if args else _vector_of([grid.times_ms / 1000], grid))
+    def function(args: Sequence[Value], context: Context) -> Value:
+        vector = _vector(args[0] if args else _vector_of([context.grid.times_ms / 1000], context))
         sensible = np.abs(vector.values) < 1e11
         seconds = np.trunc(np.where(sensible, vector.values, 0.0)).astype("datetime64[s]")
         return nameless(vector, np.where(sensible, part(seconds).astype(np.float64), np.nan))
@@ -138,8 +196,12 @@ def _days_in_month(time: _Times) -> Ints:
     return days
 
 
-def _native(args: Sequence[Value], grid: Grid) -> Value:
+def _native(args: Sequence[Value], context: Context) -> Value:
     raise EvaluationError("native histograms are not supported: histogram_count, _sum, _avg and the like need them")
+
+
+def _start_timestamp(args: Sequence[Value], context: Context) -> Value:
+    raise EvaluationError("start_timestamp() needs start timestamps, which are not stored")
 
 
 FUNCTIONS: Mapping[str, Function] = {
@@ -161,11 +223,14 @@ FUNCTIONS: Mapping[str, Function] = {
     "day_of_year": _calendar(lambda time: _since("D", "Y")(time) + 1),
     "days_in_month": _calendar(_days_in_month),
     "deg": _elementwise(np.degrees),
+    "end": lambda args, context: np.full(len(context.grid), context.query.end_ms / 1000),
     "exp": _elementwise(np.exp),
     "floor": _elementwise(np.floor),
     "histogram_avg": _native,
     "histogram_count": _native,
+    "histogram_fraction": _histogram_fraction,
     "histogram_quantile": _histogram_quantile,
+    "histogram_quantiles": _histogram_quantiles,
     "histogram_stddev": _native,
     "histogram_stdvar": _native,
     "histogram_sum": _native,
@@ -175,21 +240,29 @@ FUNCTIONS: Mapping[str, Function] = {
     "ln": _elementwise(np.log),
     "log10": _elementwise(np.log10),
     "log2": _elementwise(np.log2),
+    "max_of": lambda args, context: np.maximum(_scalar(args[0]), _scalar(args[1])),
+    "min_of": lambda args, context: np.minimum(_scalar(args[0]), _scalar(args[1])),
     "minute": _calendar(_since("m", "h")),
     "month": _calendar(lambda time: _since("M", "Y")(time) + 1),
-    "pi": lambda args, grid: np.full(len(grid), np.pi),
+    "pi": lambda args, context: np.full(len(context.grid), np.pi),
+    "range": lambda args, context: np.full(len(context.grid), context.query.span_seconds),
     "rad": _elementwise(np.radians),
     "round": _round,
-    "scalar": lambda args, grid: scalar_of(_vector(args[0])),
+    "scalar": lambda args, context: scalar_of(_vector(args[0])),
     "sgn": _elementwise(np.sign),
     "sin": _elementwise(np.sin),
     "sinh": _elementwise(np.sinh),
-    "sort": lambda args, grid: _sorted(args, descending=False),
-    "sort_desc": lambda args, grid: _sorted(args, descending=True),
+    "sort": lambda args, context: _sorted(args, context, descending=False),
+    "sort_desc": lambda args, context: _sorted(args, context, descending=True),
+    "sort_by_label": lambda args, context: _sorted_by_label(args, context, descending=False),
+    "sort_by_label_desc": lambda args, context: _sorted_by_label(args, context, descending=True),
+    "start": lambda args, context: np.full(len(context.grid), context.query.start_ms / 1000),
+    "start_timestamp": _start_timestamp,
+    "step": lambda args, context: np.full(len(context.grid), context.query.step_seconds),
     "sqrt": _elementwise(np.sqrt),
     "tan": _elementwise(np.tan),
     "tanh": _elementwise(np.tanh),
-    "time": lambda args, grid: grid.times_ms / 1000,
+    "time": lambda args, context: context.grid.times_ms / 1000,
     "timestamp": _timestamp,
     "vector": _vector_of,
     "year": _calendar(lambda time: time.astype("datetime64[Y]").astype(np.int64) + 1970),

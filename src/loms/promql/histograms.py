@@ -1,36 +1,152 @@
-"""``histogram_quantile`` of classic histograms: series with cumulative counts and an ``le`` label."""
+"""Functions of classic histograms: series with cumulative counts and an ``le`` label."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import numpy as np
 
 from loms.core.model import Bools, Floats, Labels
-from loms.promql.values import Scalar, Vector, nameless
+from loms.promql.annotations import number_text
+from loms.promql.context import Context
+from loms.promql.lexer import quoted
+from loms.promql.syntax import NAME
+from loms.promql.values import Scalar, Vector, flags_of, merged, nameless
 
 _TOLERANCE = 1e-12
 """Relative differences between neighbouring counts below this are rounding, not observations."""
 
 
-def histogram_quantile(q: Scalar, buckets: Vector) -> Vector:
-    """The ``q``-quantile of each histogram, linear within its bucket (Prometheus's documentation)."""
+@dataclass(frozen=True, slots=True)
+class Histograms:
+    """Classic histograms with the same bounds, ascending."""
+
+    places: list[int]
+    """Which of all histograms these are."""
+    bounds: Floats
+    counts: Floats
+    """[histogram, bucket, time], cumulative, 0 where not present."""
+    present: Bools
+
+
+def histogram_quantile(q: Scalar, buckets: Vector, context: Context, number: int = 1) -> Vector:
+    """The ``q``-quantile of each histogram, linear within its bucket (Prometheus's documentation).
+
+    ``number`` is the buckets' place among the arguments of the call.
+    """
+
+    def quantiles(one: Histograms, labels: list[Labels]) -> Floats:
+        counts = _monotonic(one.counts, one.present)
+        if np.isposinf(one.bounds[-1]):
+            _tell_fixed(one, counts, labels, buckets.unnamed is not None, (q >= 0) & (q <= 1), context, number)
+        return _quantiles(q, one.bounds, counts, one.present)
+
+    return _each(buckets, quantiles, context, number)
+
+
+def histogram_quantiles(qs: Sequence[Scalar], label: str, buckets: Vector, context: Context) -> Vector:
+    """The quantiles ``qs`` side by side, told apart by ``label``."""
+    parts = []
+    for q in qs:
+        one = histogram_quantile(q, buckets, context, number=0)
+        text = number_text(float(q[0]))
+        text += "" if any(char in text for char in ".eNI") else ".0"
+        labelled = [tuple(sorted({**dict(labels), label: text}.items())) for labels in one.labels]
+        parts.append(merged(labelled, one.values, one.present, unnamed=one.unnamed))
+    return merged(
+        [labels for one in parts for labels in one.labels],
+        np.concatenate([one.values for one in parts]),
+        np.concatenate([one.present for one in parts]),
+        unnamed=flags_of(*parts),
+    )
+
+
+def histogram_fraction(lower: Scalar, upper: Scalar, buckets: Vector, context: Context) -> Vector:
+    """The share of each histogram's observations between ``lower`` and ``upper``, linear within buckets."""
+
+    def fractions(one: Histograms, labels: list[Labels]) -> Floats:
+        counts = np.where(one.present, one.counts, -np.inf)
+        counts = np.maximum.accumulate(counts, axis=1)
+        total = counts[:, -1]
+        inside = (_rank(upper, one.bounds, counts) - _rank(lower, one.bounds, counts)) / total
+        inside = np.where(lower >= upper, 0.0, inside)
+        undefined = (
+            np.isnan(lower) | np.isnan(upper) | (total == 0) | ~one.present[:, -1] | ~np.isposinf(one.bounds[-1])
+        )
+        return np.where(undefined, np.nan, inside)
+
+    return _each(buckets, fractions, context, 2)
+
+
+def _rank(value: Scalar, bounds: Floats, counts: Floats) -> Floats:
+    """How many observations lie below ``value`` [time], shape [histogram, time]; none of an endless bucket do."""
+    bucket = np.minimum(np.searchsorted(bounds, value, "right"), len(bounds) - 1)  # the one that value lies in
+    times = np.arange(counts.shape[2])
+    before = np.where(bucket > 0, counts[:, bucket - 1, times], 0.0)
+    inside = counts[:, bucket, times]
+    first_low = 0.0 if bounds[0] > 0 else -np.inf
+    low = np.where(bucket > 0, bounds[bucket - 1], first_low)
+    between = before + (inside - before) * (value - low) / (bounds[bucket] - low)
+    between = np.where(np.isneginf(low), inside, between)
+    between = np.where(np.isposinf(bounds[bucket]), before, between)
+    ranks: Floats = np.where(value <= low, before, between)
+    return np.where(np.isposinf(value), counts[:, -1], ranks)
+
+
+def _each(
+    buckets: Vector, value: Callable[[Histograms, list[Labels]], Floats], context: Context, number: int
+) -> Vector:
+    """One value for each histogram and time; histograms with the same bounds are computed together."""
     histograms: dict[Labels, dict[float, list[int]]] = {}
     for row, labels in enumerate(buckets.labels):
-        bound = _bound(dict(labels).get("le"))
-        if bound is not None:
-            key = tuple(pair for pair in labels if pair[0] != "le")
-            histograms.setdefault(key, {}).setdefault(bound, []).append(row)
+        text = dict(labels).get("le", "")
+        bound = _bound(text)
+        if bound is None:
+            name = dict(labels).get(NAME, "")
+            of = f' for metric name "{name}"' if name else ""
+            problem = f'bucket label "le" is missing or has a malformed value of {quoted(text)}{of}'
+            context.notes.warn(problem, context.call.args[number].place)
+            continue
+        key = tuple(pair for pair in labels if pair[0] != "le")
+        histograms.setdefault(key, {}).setdefault(bound, []).append(row)
     values = np.zeros((len(histograms), buckets.values.shape[1]))
     present = np.zeros(values.shape, dtype=np.bool_)
-    # Histograms with the same bounds are computed together.
     alike: dict[tuple[float, ...], list[int]] = {}
     for place, bounds in enumerate(histograms.values()):
         alike.setdefault(tuple(sorted(bounds)), []).append(place)
-    rows_of = list(histograms.values())
+    names, rows_of = list(histograms), list(histograms.values())
     for ordered, places in alike.items():
         counts, there = _stacked(buckets, [rows_of[place] for place in places], ordered)
-        values[places] = _quantiles(q, np.array(ordered), counts, there)
+        one = Histograms(places, np.array(ordered), counts, there)
+        values[places] = value(one, [names[place] for place in places])
         present[places] = there.any(axis=1)
-    return nameless(Vector(tuple(histograms), values, present))
+    flags = None if buckets.unnamed is None else np.ones(len(names), np.bool_)
+    return nameless(Vector(tuple(names), values, present, flags))
+
+
+def _tell_fixed(
+    one: Histograms, fixed: Floats, labels: list[Labels], named: bool, asked: Bools, context: Context, number: int
+) -> None:
+    """Tells of histograms whose counts fell from bucket to bucket by more than rounding."""
+    before, now = fixed[:, :-1], one.counts[:, 1:]
+    fell = one.present[:, 1:] & (now < before - _TOLERANCE * (np.abs(now) + np.abs(before))) & asked
+    for name in {dict(labels[row]).get(NAME, "") if named else "" for row in np.flatnonzero(fell.any(axis=(1, 2)))}:
+        rows = [row for row, own in enumerate(labels) if not named or dict(own).get(NAME, "") == name]
+        where = fell[rows]
+        bounds, times = one.bounds[1:][where.any(axis=(0, 2))], context.grid.times_ms[where.any(axis=(0, 1))]
+        most, count = float((before - now)[rows][where].max()), int(where.any(axis=1).sum())
+        first, last = (datetime.fromtimestamp(int(at) // 1000, UTC) for at in (times[0], times[-1]))
+        of = f' for metric name "{name}"' if name else ""
+        low, high = number_text(bounds[0]), number_text(bounds[-1])
+        context.notes.info(
+            "input to histogram_quantile needed to be fixed for monotonicity (see "
+            f"https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile){of}, from buckets "
+            f"{low} to {high}, with a max diff of {most:.2g}, over {count} samples "
+            f"from {first:%Y-%m-%dT%H:%M:%SZ} to {last:%Y-%m-%dT%H:%M:%SZ}",
+            context.call.args[number].place,
+        )
 
 
 def _bound(text: str | None) -> float | None:
@@ -67,7 +183,6 @@ def _monotonic(counts: Floats, there: Bools) -> Floats:
 
 def _quantiles(q: Scalar, bounds: Floats, counts: Floats, there: Bools) -> Floats:
     """Quantiles [histogram, time] from counts [histogram, bucket, time]; NaN without +Inf bucket or observation."""
-    counts = _monotonic(counts, there)
     numbers = np.arange(len(bounds))[:, None]
     # Of each bucket, the nearest one below that is there; -1: none.
     newest = np.maximum.accumulate(np.where(there, numbers, -1), axis=1)

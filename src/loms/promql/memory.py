@@ -9,7 +9,7 @@ import numpy as np
 from loms.core.model import Floats, Ints, Labels, SampleBatch, Series
 from loms.promql import regexes
 from loms.promql.source import Budget, Samples
-from loms.promql.syntax import NAME, Matchers
+from loms.promql.syntax import NAME, Aggregation, Matchers
 from loms.promql.values import Grid, Vector
 
 
@@ -78,5 +78,10 @@ class MemorySource:
 
     def grid(
         self, function: str, matchers: Matchers, grid: Grid, window_ms: int, arg: float | None, budget: Budget
+    ) -> Vector | None:
+        return None
+
+    def aggregate(
+        self, node: Aggregation, function: str, matchers: Matchers, grid: Grid, window_ms: int, budget: Budget
     ) -> Vector | None:
         return None

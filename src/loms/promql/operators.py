@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from loms.core.model import Bools, Floats, Ints, Labels
 from loms.promql.syntax import COMPARISONS, NAME, SET_OPERATORS, Binary, Matching
-from loms.promql.values import EvaluationError, Scalar, Value, Vector, merged, nameless
+from loms.promql.values import EvaluationError, Scalar, Value, Vector, flags_of, merged, nameless, without_name
 
 _ARITHMETIC: Mapping[str, Callable[[Floats, Floats], Floats]] = {
     "+": np.add,
@@ -59,7 +60,7 @@ def _with_scalar(node: Binary, vector: Vector, left: Floats, right: Floats) -> V
     holds = _COMPARISON[node.op](left, right)
     if node.returns_bool:
         return nameless(vector, holds.astype(np.float64))
-    return Vector(vector.labels, vector.values, vector.present & holds)
+    return replace(vector, present=vector.present & holds)
 
 
 def _signatures(vector: Vector, matching: Matching) -> list[Labels]:
@@ -91,15 +92,16 @@ def _set_operation(op: str, left: Vector, right: Vector, matching: Matching) -> 
         in_left = _counts(of_left, size, left.present) > 0
         rest = right.present & ~in_left[of_right]
         labels, values = [*left.labels, *right.labels], np.concatenate((left.values, right.values))
-        return merged(labels, values, np.concatenate((left.present, rest)))
+        return merged(labels, values, np.concatenate((left.present, rest)), unnamed=flags_of(left, right))
     in_right = (_counts(of_right, size, right.present) > 0)[of_left]
-    return Vector(left.labels, left.values, left.present & (in_right if op == "and" else ~in_right))
+    return replace(left, present=left.present & (in_right if op == "and" else ~in_right))
 
 
 def _matched(node: Binary, left: Vector, right: Vector) -> Vector:
     """Arithmetic and comparison of two vectors: the many side's series each meet one of the one side."""
     swapped = node.matching.cardinality == "one-to-many"
     many, one = (right, left) if swapped else (left, right)
+    many, one = _filled(many, one, node.matching)
     _refuse_ambiguity(many, one, node.matching, "left" if swapped else "right")
     one = _reduced(many, one, node.matching)
     left, right = (one, many) if swapped else (many, one)
@@ -119,9 +121,36 @@ def _matched(node: Binary, left: Vector, right: Vector) -> Vector:
             values = holds.astype(np.float64)
         else:
             present = met & holds
-    labels = [_result_labels(node, many.labels[i], one.labels[j]) for i, j in pairs]
+    delayed = many.unnamed is not None or one.unnamed is not None
+    labels = [_result_labels(node, many.labels[i], one.labels[j], delayed) for i, j in pairs]
     _refuse_repetition(node.matching, [many_signatures[i] for i, _ in pairs], labels, met, present)
-    return merged(labels, values, present)
+    unnamed = np.full(len(pairs), node.returns_bool) if delayed else None
+    if unnamed is not None and many.unnamed is not None and node.op in COMPARISONS:
+        unnamed |= many.unnamed[of_many]
+    return merged(labels, values, present, unnamed=unnamed)
+
+
+def _filled(many: Vector, one: Vector, matching: Matching) -> tuple[Vector, Vector]:
+    """The two sides with the values that stand for series without a partner at a time.
+
+    As in Prometheus, ``fill_left`` is for the many side also under ``group_right``.
+    """
+    return (
+        many if matching.fill_left is None else _stand_ins(many, one, matching, matching.fill_left),
+        one if matching.fill_right is None else _stand_ins(one, many, matching, matching.fill_right),
+    )
+
+
+def _stand_ins(side: Vector, other: Vector, matching: Matching, fill: float) -> Vector:
+    """``side`` with a series of the value ``fill`` for each match group that only ``other`` has at a time."""
+    groups, size = _numbered([*_signatures(other, matching), *_signatures(side, matching)])
+    of_other, of_side = groups[: len(other)], groups[len(other) :]
+    alone = (_counts(of_other, size, other.present) > 0) & (_counts(of_side, size, side.present) == 0)
+    wanted = dict(zip(of_other.tolist(), _signatures(other, matching), strict=True))
+    labels, rows = tuple(wanted.values()), np.array(list(wanted), np.int64)
+    new = Vector(labels, np.full((len(rows), alone.shape[1]), fill), alone[rows])
+    values, present = np.concatenate((side.values, new.values)), np.concatenate((side.present, new.present))
+    return Vector((*side.labels, *labels), values, present, flags_of(side, new))
 
 
 def _rows_by_signature(vector: Vector, matching: Matching) -> dict[Labels, list[int]]:
@@ -137,7 +166,7 @@ def _reduced(many: Vector, one: Vector, matching: Matching) -> Vector:
         tuple(pair for pair in old if pair in signature or pair[0] in matching.include)
         for old, signature in zip(one.labels, _signatures(one, matching), strict=True)
     ]
-    return merged(labels, one.values, one.present & many.present.any(axis=0))
+    return merged(labels, one.values, one.present & many.present.any(axis=0), unnamed=one.unnamed)
 
 
 def _refuse_ambiguity(many: Vector, one: Vector, matching: Matching, side: str) -> None:
@@ -173,11 +202,10 @@ def _refuse_repetition(
         )
 
 
-def _result_labels(node: Binary, many: Labels, one: Labels) -> Labels:
+def _result_labels(node: Binary, many: Labels, one: Labels, delayed: bool) -> Labels:
     matching = node.matching
-    result = dict(many)
-    if node.op not in COMPARISONS or node.returns_bool:
-        result.pop(NAME, None)
+    changed = node.op not in COMPARISONS or (node.returns_bool and not delayed)
+    result = dict(without_name(many) if changed else many)
     if matching.cardinality == "one-to-one":
         if matching.on:
             result = {name: value for name, value in result.items() if name in matching.labels}

@@ -8,20 +8,25 @@ its samples are those of all its ids.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
+from loms.core.errors import QueryLimitError, QueryTimeoutError
 from loms.core.model import Ids, Ints, Labels
 from loms.promql.regexes import anchored, check
 from loms.promql.source import Budget
 from loms.promql.syntax import NAME, Matcher, Matchers
 
-_LISTED_IDS = 1_000
-"""Up to so many ids are written into the SQL; more are selected from the series table again."""
+_LISTED_IDS = 10_000
+"""Up to so many ids are written into the SQL (200 kB); more are selected from the series table again."""
 _CACHED_LABELS = 500_000
+_CACHED_SERIES = 500_000
+"""Series in all selections that are kept, together."""
 _LITERALS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:-/|")
 
 
@@ -58,27 +63,40 @@ def _one_condition(matcher: Matcher) -> str:
     return f"{negation}match({column}, {quoted(anchored(matcher.value))})"
 
 
+def listed(numbers: Iterable[int], kind: str = "UInt64") -> str:
+    """A constant array: one literal, because parsing thousands of them takes longer than reading their samples."""
+    return f"CAST('[{','.join(map(str, numbers))}]', 'Array({kind})')"
+
+
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The series of a selector: ``ids[i]`` are the ids whose samples make up the series ``labels[i]``."""
+    """The series of a selector, and the layers in which their samples are read."""
 
-    condition: str
     labels: tuple[Labels, ...]
-    ids: tuple[tuple[int, ...], ...]
+    layers: tuple[Layer, ...]
+    found: int
+    """Rows of the series table that matched."""
 
-    def layers(self) -> Iterator[Layer]:
-        """The sets of ids, spread over as few queries as it takes for no id to be in two sets of one query."""
-        rest: dict[tuple[int, ...], list[int]] = {}
-        for row, ids in enumerate(self.ids):
-            rest.setdefault(ids, []).append(row)
-        while rest:
-            taken: set[int] = set()
-            layer: dict[tuple[int, ...], list[int]] = {}
-            for ids in list(rest):
-                if taken.isdisjoint(ids):
-                    taken.update(ids)
-                    layer[ids] = rest.pop(ids)
-            yield Layer.of(layer, self.condition)
+    @classmethod
+    def of(cls, condition: str, ids: Mapping[Labels, tuple[int, ...]]) -> Index:
+        """``ids`` of labels are those whose samples make up the series."""
+        layers = tuple(_layers(condition, tuple(ids.values())))
+        return cls(tuple(ids), layers, sum(map(len, ids.values())))
+
+
+def _layers(condition: str, series: tuple[tuple[int, ...], ...]) -> Iterator[Layer]:
+    """The sets of ids, spread over as few queries as it takes for no id to be in two sets of one query."""
+    rest: dict[tuple[int, ...], list[int]] = {}
+    for row, ids in enumerate(series):
+        rest.setdefault(ids, []).append(row)
+    while rest:
+        taken: set[int] = set()
+        layer: dict[tuple[int, ...], list[int]] = {}
+        for ids in list(rest):
+            if taken.isdisjoint(ids):
+                taken.update(ids)
+                layer[ids] = rest.pop(ids)
+        yield Layer.of(layer, condition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +111,15 @@ class Layer:
     @classmethod
     def of(cls, sets: Mapping[tuple[int, ...], list[int]], condition: str) -> Layer:
         pairs = sorted((ids[0], row) for ids, rows in sets.items() for row in rows)
-        listed = [one for ids in sets for one in ids]
-        inner = ", ".join(map(str, listed)) if len(listed) <= _LISTED_IDS else select("id", "series", condition)
+        members = [one for ids in sets for one in ids]
+        inner = listed(members) if len(members) <= _LISTED_IDS else f"({select('id', 'series', condition)})"
         merged = [(other, ids[0]) for ids in sets for other in ids[1:]]
         key = "series_id"
         if merged:
-            others, firsts = (", ".join(f"toUInt64({one})" for one in column) for column in zip(*merged, strict=True))
-            key = f"transform(series_id, [{others}], [{firsts}], series_id)"
+            others, firsts = (listed(column) for column in zip(*merged, strict=True))
+            key = f"transform(series_id, {others}, {firsts}, series_id)"
         return cls(
-            f"series_id IN ({inner})",
+            f"series_id IN {inner}",
             key,
             np.array([first for first, _ in pairs], np.uint64),
             np.array([row for _, row in pairs], np.int64),
@@ -109,15 +127,48 @@ class Layer:
 
 
 class Selection:
-    """Finds the series of selectors and keeps their labels. Safe from several threads as ``query_columns`` is."""
+    """Finds the series of selectors and keeps them. Safe from several threads as ``query_columns`` is.
 
-    def __init__(self, query_columns: QueryColumns) -> None:
+    ``end_query`` ends the running query whose setting ``log_comment`` it is given. ``series_version`` is another number
+    as soon as the series table may have new rows; without it the table is asked each time.
+    """
+
+    def __init__(
+        self,
+        query_columns: QueryColumns,
+        end_query: Callable[[str], None] | None = None,
+        series_version: Callable[[], int] | None = None,
+    ) -> None:
         self._query_columns = query_columns
+        self._end_query = end_query
+        self._series_version = series_version
         self._labels: dict[int, Labels] = {}
+        self._found: tuple[int, dict[Matchers, Index]] = (-1, {})
+        """A version of the series table, and what was found in it."""
 
     def find(self, matchers: Matchers, budget: Budget) -> Index:
         """The series that match. Raises `QueryLimitError` when they are more than a selector may match."""
+        if self._series_version is None:
+            return self._searched(matchers, budget)
+        version = self._series_version()
+        found_in, found = self._found
+        if version != found_in:
+            found = {}
+            self._found = version, found
+        index = found.get(matchers)
+        if index is None:
+            index = self._searched(matchers, budget)
+            if sum(one.found for one in tuple(found.values())) + index.found > _CACHED_SERIES:
+                found.clear()
+            found[matchers] = index
+        budget.check_series(index.found)
+        return index
+
+    def _searched(self, matchers: Matchers, budget: Budget) -> Index:
         where = condition(matchers)
+        known = self._labels
+        if len(known) > _CACHED_LABELS:
+            known = self._labels = {}
         limit = budget.limits.max_series + 1
         digest = "cityHash64(name, mapKeys(labels), mapValues(labels))"
         sql = select(f"id, {digest} AS digest", "series FINAL", where)
@@ -125,33 +176,44 @@ class Selection:
         budget.check_series(len(table["id"]))
         ids, digests = table["id"].to_pylist(), table["digest"].to_pylist()
         # Labels are text, and text is slow: they are fetched once for each digest and kept.
-        new = [one for one, key in zip(ids, digests, strict=True) if key not in self._labels]
+        new = [one for one, key in zip(ids, digests, strict=True) if key not in known]
         if new:
             narrowed = f"id IN ({', '.join(map(str, new))}) AND " if len(new) <= _LISTED_IDS else ""
-            self._learn(select(f"name, labels, {digest} AS digest", "series FINAL", narrowed + where), budget)
+            self._learn(known, select(f"name, labels, {digest} AS digest", "series FINAL", narrowed + where), budget)
         by_labels: dict[Labels, list[int]] = {}
         for one, key in zip(ids, digests, strict=True):
-            if (labels := self._labels.get(key)) is not None:
+            if (labels := known.get(key)) is not None:
                 by_labels.setdefault(labels, []).append(one)
-        return Index(where, tuple(by_labels), tuple(tuple(sorted(own)) for own in by_labels.values()))
+        return Index.of(where, {labels: tuple(sorted(own)) for labels, own in by_labels.items()})
 
-    def _learn(self, sql: str, budget: Budget) -> None:
-        if len(self._labels) > _CACHED_LABELS:
-            self._labels = {}
+    def _learn(self, known: dict[int, Labels], sql: str, budget: Budget) -> None:
         table = self.query(sql, budget)
         pair: dict[tuple[str, str], tuple[str, str]] = {}
         columns = zip(table["name"].to_pylist(), table["labels"].to_pylist(), table["digest"].to_pylist(), strict=True)
         for name, labels, key in columns:
             pairs = sorted(((NAME, name), *((k, v) for k, v in labels if v)))
-            self._labels[key] = tuple(pair.setdefault(one, one) for one in pairs)
+            known[key] = tuple(pair.setdefault(one, one) for one in pairs)
 
     def query(self, sql: str, budget: Budget) -> Mapping[str, Any]:
-        """Run a SELECT within what the budget leaves of time."""
+        """Run a SELECT within what the budget leaves of time, until it is cancelled.
+
+        The database's own limits are told in Prometheus's words.
+        """
         settings: dict[str, float | str] = {
             "max_execution_time": math.ceil(budget.remaining_seconds()),
             "allow_experimental_time_series_aggregate_functions": 1,
+            "output_format_arrow_compression_method": "'none'",
         }
-        return self._query_columns(sql, settings=settings)
+        try:
+            if self._end_query is None:
+                return self._query_columns(sql, settings=settings)
+            comment = f"promql-{secrets.token_hex(8)}"
+            with budget.cancel.ending(partial(self._end_query, comment)):
+                return self._query_columns(sql, settings=settings | {"log_comment": quoted(comment)})
+        except QueryTimeoutError:
+            raise budget.timed_out() from None
+        except QueryLimitError:
+            raise budget.too_large() from None
 
 
 def select(what: str, table: str, where: str) -> str:

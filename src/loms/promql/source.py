@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from loms.core.clock import Clock
-from loms.core.errors import QueryLimitError, QueryTimeoutError
-from loms.core.model import Floats, Ints, Labels, is_stale
-from loms.promql.syntax import Matchers
+from loms.core.errors import QueryCancelledError, QueryLimitError, QueryTimeoutError
+from loms.core.model import Bools, Floats, Ints, Labels, is_stale
+from loms.promql.syntax import Aggregation, Matchers
 from loms.promql.values import Grid, Vector
+
+_PAUSE_SECONDS = 0.05
+_TRIES = 100
+"""So often, and as long apart, a cancelled query is looked for in the database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +35,117 @@ class Limits:
     lookback_ms: int = 300_000
     subquery_step_ms: int = 60_000
     """Step of a subquery that names none."""
+    delayed_names: bool = False
+    """Metric names go at the end of a query only (Prometheus's experimental "delayed name removal")."""
+
+
+class Cancel:
+    """Ends a query from another thread; once cancelled, for good."""
+
+    def __init__(self) -> None:
+        self._cancelled = False
+        self._ends: dict[object, Callable[[], None]] = {}
+        self._changed = threading.Condition()
+
+    def cancel(self) -> None:
+        """The query raises `QueryCancelledError` when it next looks; what it has the database do is ended there.
+
+        Waits for the database, so this is nothing for an event loop. Calling again does nothing.
+        """
+        with self._changed:
+            self._cancelled = True
+            tries = _TRIES
+            while self._ends and (tries := tries - 1):  # a statement that had not quite begun is not found at once
+                ends = tuple(self._ends.values())
+                self._changed.release()
+                try:
+                    for end in ends:
+                        end()
+                finally:
+                    self._changed.acquire()
+                self._changed.wait(_PAUSE_SECONDS)
+
+    def check(self) -> None:
+        """Raises `QueryCancelledError` when the query is cancelled."""
+        if self._cancelled:
+            raise QueryCancelledError("query was canceled in expression evaluation")
+
+    @contextmanager
+    def ending(self, end: Callable[[], None]) -> Iterator[None]:
+        """While the block runs, `cancel` also calls ``end``. Raises `QueryCancelledError` when it came before."""
+        key = object()
+        with self._changed:
+            self.check()
+            self._ends[key] = end
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._ends[key]
+                self._changed.notify_all()
+
+
+class Capacity:
+    """Room for the samples of all queries of a process: large ones take turns.
+
+    A query may load ``light_samples`` at once. One that needs more waits until none of the others that did is left,
+    so that memory is bounded by one query's limit and as many light queries as run at a time.
+    """
+
+    def __init__(self, light_samples: int = 2_000_000) -> None:
+        self.light_samples = light_samples
+        self._turn = threading.Lock()
+
+    def enter(self, budget: Budget) -> None:
+        """Wait for a large query's turn; `leave` ends it. Raises what `Budget.remaining_seconds` raises."""
+        while not self._turn.acquire(timeout=min(budget.remaining_seconds(), _PAUSE_SECONDS)):
+            pass
+
+    def leave(self) -> None:
+        self._turn.release()
 
 
 class Budget:
-    """What one query has left of its limits."""
+    """What one query has left of its limits; a context manager, within which it may use what is shared."""
 
-    def __init__(self, limits: Limits, clock: Clock) -> None:
+    def __init__(
+        self, limits: Limits, clock: Clock, cancel: Cancel | None = None, capacity: Capacity | None = None
+    ) -> None:
         self.limits = limits
+        self.cancel = cancel or Cancel()
+        self._capacity = capacity or Capacity()
+        self._large = False
         self._clock = clock
         self._deadline = clock.monotonic() + limits.timeout_seconds
         self._samples = 0
 
+    def __enter__(self) -> Budget:
+        self.remaining_seconds()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._large:
+            self._large = False
+            self._capacity.leave()
+
     def remaining_seconds(self) -> float:
-        """Time left, above 0. Raises `QueryTimeoutError` when there is none."""
+        """Time left, above 0. Raises `QueryTimeoutError` when there is none, `QueryCancelledError` when cancelled."""
+        self.cancel.check()
         left = self._deadline - self._clock.monotonic()
         if left <= 0:
-            raise QueryTimeoutError(f"query timed out after {self.limits.timeout_seconds:g} s in expression evaluation")
+            raise self.timed_out()
         return left
+
+    def timed_out(self) -> QueryTimeoutError:
+        """Prometheus's words for the end of a query's time."""
+        hint = f"a query may take {self.limits.timeout_seconds:g} s; narrow the selector, the range or the resolution"
+        return QueryTimeoutError("query timed out in expression evaluation", hint=hint)
+
+    def too_large(self) -> QueryLimitError:
+        """Prometheus's words for a query that needs too much memory."""
+        hint = f"the limit is {self.limits.max_samples} samples; narrow the selector, the range or the resolution"
+        text = "query processing would load too many samples into memory in query execution"
+        return QueryLimitError(text, hint=hint)
 
     def remaining_samples(self) -> int:
         return self.limits.max_samples - self._samples
@@ -54,10 +154,10 @@ class Budget:
         """Raises `QueryLimitError` when the query would have more samples in memory than it may."""
         self._samples += count
         if self._samples > self.limits.max_samples:
-            raise QueryLimitError(
-                "query processing would load too many samples into memory in query execution",
-                hint=f"the limit is {self.limits.max_samples}; narrow the selector, the range or the resolution",
-            )
+            raise self.too_large()
+        if self._samples > self._capacity.light_samples and not self._large:
+            self._capacity.enter(self)
+            self._large = True
 
     def check_series(self, count: int) -> None:
         """Raises `QueryLimitError` when a selector matches more series than it may."""
@@ -76,6 +176,8 @@ class Samples:
     offsets: Ints
     times_ms: Ints
     values: Floats
+    unnamed: Bools | None = None
+    """As in `Vector`."""
 
     def fresh(self) -> Samples:
         """Without staleness markers."""
@@ -105,5 +207,14 @@ class Source(Protocol):
         ``function`` is a PromQL function of one range vector (``arg``: the second argument of ``predict_linear``),
         or ``last`` (the newest sample, nothing if that is a staleness marker) or ``timestamp`` (the same sample's
         time in seconds). The labels keep ``__name__``.
+        """
+        ...
+
+    def aggregate(
+        self, node: Aggregation, function: str, matchers: Matchers, grid: Grid, window_ms: int, budget: Budget
+    ) -> Vector | None:
+        """The aggregation over what `grid` gives, or None if this source leaves it to the engine.
+
+        The labels are those of the groups.
         """
         ...

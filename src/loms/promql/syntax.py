@@ -1,9 +1,12 @@
-"""The syntax tree of a PromQL expression: frozen nodes, durations in milliseconds, parentheses gone."""
+"""The syntax tree of a PromQL expression: frozen nodes, durations in milliseconds, parentheses gone.
+
+A node's ``place`` is where it begins in the text, ``line:column``; it does not count when nodes are compared.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 MatchOp = Literal["=", "!=", "=~", "!~"]
@@ -15,6 +18,7 @@ At = Literal["start", "end"] | int
 COMPARISONS = frozenset({"==", "!=", ">", "<", ">=", "<="})
 SET_OPERATORS = frozenset({"and", "or", "unless"})
 NAME = "__name__"
+Extension = Literal["", "anchored", "smoothed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +36,13 @@ Matchers = tuple[Matcher, ...]
 @dataclass(frozen=True, slots=True)
 class Number:
     value: float
+    place: str = field(default="1:1", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
     value: str
+    place: str = field(default="1:1", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,9 @@ class Selector:
     matchers: Matchers
     offset_ms: int = 0
     at: At | None = None
+    extension: Extension = ""
+    """``anchored`` and ``smoothed``: what lies just outside the window is taken into account."""
+    place: str = field(default="1:1", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,7 @@ class Range:
 
     selector: Selector
     range_ms: int
+    place: str = field(default="1:1", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +71,28 @@ class Subquery:
     step_ms: int | None
     offset_ms: int = 0
     at: At | None = None
+    place: str = field(default="1:1", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Negation:
     expr: Node
+    place: str = field(default="1:1", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """How the series of two vectors find each other; ``include`` are the labels of ``group_left(…)``."""
+    """How the series of two vectors find each other; ``include`` are the labels of ``group_left(…)``.
+
+    ``fill_left`` and ``fill_right`` stand for the value of a series that has no partner on that side.
+    """
 
     cardinality: Cardinality = "one-to-one"
     on: bool = False
     labels: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
+    fill_left: float | None = None
+    fill_right: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +102,7 @@ class Binary:
     right: Node
     matching: Matching
     returns_bool: bool = False
+    place: str = field(default="1:1", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +112,7 @@ class Aggregation:
     labels: tuple[str, ...] = ()
     without: bool = False
     param: Node | None = None
+    place: str = field(default="1:1", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +120,23 @@ class Call:
     function: str
     args: tuple[Node, ...]
     returns: ValueType
+    place: str = field(default="1:1", compare=False, repr=False)
 
 
 Node = Number | Text | Selector | Range | Subquery | Negation | Binary | Aggregation | Call
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The nodes right below."""
+    if isinstance(node, Binary):
+        return (node.left, node.right)
+    if isinstance(node, Call):
+        return node.args
+    if isinstance(node, Aggregation):
+        return (node.expr,) if node.param is None else (node.param, node.expr)
+    if isinstance(node, Negation | Subquery):
+        return (node.expr,)
+    return (node.selector,) if isinstance(node, Range) else ()
 
 
 def _operand_type(node: Node) -> ValueType:

@@ -14,7 +14,7 @@ import numpy as np
 from loms.core.model import Bools, Floats, Ints
 from loms.promql import reductions
 from loms.promql.source import Budget, Samples
-from loms.promql.values import Grid, Vector
+from loms.promql.values import EvaluationError, Grid, Vector
 
 _CELLS = 2_000_000
 """Samples laid out in one piece of `Windows.padded`, which bounds its memory."""
@@ -82,7 +82,7 @@ class Windows:
         """One value a window → a vector on the grid, present where there is a window."""
         flat, present = np.zeros(self.shape[0] * self.shape[1]), np.zeros(self.shape[0] * self.shape[1], dtype=np.bool_)
         flat[self.cell], present[self.cell] = values, True
-        return Vector(self.samples.labels, flat.reshape(self.shape), present.reshape(self.shape))
+        return Vector(self.samples.labels, flat.reshape(self.shape), present.reshape(self.shape), self.samples.unnamed)
 
 
 def _reduced(windows: Windows, reduce: Callable[[Floats, Ints, Bools, slice], Floats]) -> Vector:
@@ -152,6 +152,54 @@ def _stdvar(windows: Windows, arg: Floats) -> Vector:
 def _stddev(windows: Windows, arg: Floats) -> Vector:
     variances = _stdvar(windows, arg)
     return variances.with_values(np.sqrt(variances.values))
+
+
+def _mad(windows: Windows, arg: Floats) -> Vector:
+    """Median distance from the median; NaN where any sample is."""
+
+    def reduce(values: Floats, times: Ints, mask: Bools, piece: slice) -> Floats:
+        half = np.full(values.shape[1], 0.5)
+        distance = np.abs(values - reductions.quantile(values, mask, half))
+        undefined = (np.isnan(values) & mask).any(axis=0)
+        return np.where(undefined, np.nan, reductions.quantile(distance, mask, half))
+
+    return _reduced(windows, reduce)
+
+
+def _time_of(windows: Windows, worse: Callable[[Floats, Floats], Bools]) -> Vector:
+    """When the best sample of each window was taken; of equal ones the last, a number before NaN."""
+    out = np.empty(len(windows.low))
+    for piece, values, times, mask in windows.padded():
+        best, at = values[0].copy(), times[0].copy()
+        for row in range(1, len(values)):
+            better = mask[row] & (worse(best, values[row]) | np.isnan(best))
+            best, at = np.where(better, values[row], best), np.where(better, times[row], at)
+        out[piece] = at / 1000
+    return windows.vector(out)
+
+
+def _smoothed(windows: Windows, smoothing: float, trend: float) -> Vector:
+    """Double exponential smoothing (Holt's linear method) of each window's samples."""
+    windows = windows.at_least(2)
+    out = np.empty(len(windows.low))
+    for piece, values, _, mask in windows.padded():
+        level, slope = values[0].copy(), values[1] - values[0]
+        before = np.zeros(len(level))
+        for row in range(1, len(values)):
+            bent = slope if row == 1 else trend * (level - before) + (1 - trend) * slope
+            risen = smoothing * values[row] + (1 - smoothing) * (level + bent)
+            slope = np.where(mask[row], bent, slope)
+            before, level = np.where(mask[row], level, before), np.where(mask[row], risen, level)
+        out[piece] = level
+    return windows.vector(out)
+
+
+def double_exponential_smoothing(windows: Windows, smoothing: float, trend: float) -> Vector:
+    """Raises `EvaluationError` for factors outside (0, 1)."""
+    for name, factor, short in (("smoothing", smoothing, "sf"), ("trend", trend, "tf")):
+        if not 0 < factor < 1:
+            raise EvaluationError(f"invalid {name} factor. Expected: 0 < {short} < 1, got: {factor:f}")
+    return _smoothed(windows, smoothing, trend)
 
 
 def _quantile(windows: Windows, arg: Floats) -> Vector:
@@ -264,6 +312,7 @@ WINDOW_FUNCTIONS: Mapping[str, WindowFunction] = {
     "increase": lambda windows, arg: _extrapolated(windows, counter=True, per_second=False),
     "irate": lambda windows, arg: _between_last_two(windows, counter=True, per_second=True),
     "last_over_time": _last,
+    "mad_over_time": _mad,
     "max_over_time": _max,
     "min_over_time": _min,
     "predict_linear": _predict_linear,
@@ -275,5 +324,9 @@ WINDOW_FUNCTIONS: Mapping[str, WindowFunction] = {
     "stdvar_over_time": _stdvar,
     "sum_over_time": _sum,
     "timestamp": _timestamp,
+    "ts_of_first_over_time": lambda windows, arg: windows.vector(windows.samples.times_ms[windows.low] / 1000),
+    "ts_of_last_over_time": _timestamp,
+    "ts_of_max_over_time": lambda windows, arg: _time_of(windows, np.less_equal),
+    "ts_of_min_over_time": lambda windows, arg: _time_of(windows, np.greater_equal),
 }
 KEEPS_NAME = frozenset({"first_over_time", "last_over_time"})

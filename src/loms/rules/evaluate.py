@@ -69,11 +69,9 @@ class Evaluator:
     def restore(self, alerts: Iterable[Alert], at_ms: int) -> None:
         """Go on with the firing alerts from before a restart; those of rules that no longer exist are left out."""
         for alert in alerts:
-            labels = dict(alert.labels)
             for group, lifecycles in zip(self.groups, self._lifecycles, strict=True):
                 for rule, lifecycle in zip(group.rules, lifecycles, strict=True):
-                    fixed = ((k, t.text) for k, t in rule.labels if "{{" not in t.text)
-                    if rule.name == alert.rule and all(labels.get(k) == v for k, v in fixed):
+                    if rule.made(alert):
                         lifecycle.restore(alert, at_ms + RESTORE_GRACE_MS)
                         break
 

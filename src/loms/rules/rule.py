@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from loms.core.model import Alert
 from loms.core.settings import Section
 from loms.rules.template import Template
 
@@ -27,6 +28,12 @@ class Rule:
     labels: Templates = ()
     annotations: Templates = ()
     line: int = 0
+
+    def made(self, alert: Alert) -> bool:
+        """Whether the alert, perhaps from before a restart, is one of this rule's."""
+        labels = dict(alert.labels)
+        fixed = ((name, value.text) for name, value in self.labels if "{{" not in value.text)
+        return self.name == alert.rule and all(labels.get(name) == text for name, text in fixed)
 
 
 @dataclass(frozen=True, slots=True)

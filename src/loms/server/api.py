@@ -12,7 +12,7 @@ from fastapi import APIRouter, HTTPException, Query
 from loms import __version__
 from loms.core import selfmetrics
 from loms.core.log import redact
-from loms.core.model import Alert, EngineStatus, Finding, Incident
+from loms.core.model import Alert, EngineStatus, Finding, Incident, Labels, Shape
 from loms.core.units import format_duration
 from loms.server.runtime import Server
 from loms.store.cardinality import SHORTEST_SECONDS, By, cardinality
@@ -25,6 +25,8 @@ class Collected:
     engines: Callable[[], Sequence[EngineStatus]] = field(default=lambda: ())
     targets: Callable[[], Sequence[Any]] = field(default=lambda: ())
     problems: Callable[[], Sequence[str]] = field(default=lambda: ())
+    exposed: Callable[[], Sequence[tuple[Labels, Shape]]] = field(default=lambda: ())
+    """Each target's labels and what it exposes."""
 
 
 def router(server: Server, collected: Collected) -> APIRouter:
@@ -59,6 +61,7 @@ def router(server: Server, collected: Collected) -> APIRouter:
         rows = [asdict(row) for row in collected.targets()]
         for row in rows:
             row["url"], row["last_error"] = redact(row["url"]), redact(row["last_error"])
+            row["labels"] = dict(row["labels"])
         return {"targets": rows, "problems": list(collected.problems())}
 
     @api.get("/rules")
@@ -107,6 +110,7 @@ def router(server: Server, collected: Collected) -> APIRouter:
             "retention_seconds": server.config.store.retention,
             "discovery": {"host": discover.host, "ports": list(discover.ports)} if discover.enabled else None,
             "store": asdict(server.database.figures()),
+            "remote_write": [asdict(out.standing()) for out in server.remote_writes],
             "dropped_samples": {
                 sample.labels["reason"]: sample.value
                 for family in selfmetrics.samples_dropped.collect()

@@ -13,9 +13,25 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from loms import __version__
 from loms.core import selfmetrics
 from loms.core.errors import LomsError
-from loms.server import api, page, prometheus
+from loms.server import (
+    api,
+    otlp,
+    page,
+    prometheus,
+    prometheus_federate,
+    prometheus_read,
+    prometheus_rules,
+    prometheus_status,
+    remote_write,
+    traces,
+    traces_jaeger,
+    traces_tempo,
+)
 from loms.server.auth import SafeHeaders, TokenGate
+from loms.server.paths import TidyPaths
+from loms.server.prometheus_answer import Answering
 from loms.server.runtime import Server
+from loms.store.traces import TraceTables
 
 LOOPBACK = ["127.0.0.1", "localhost", "[::1]", "["]
 """Host names of a server without a token (the last is what remains of an IPv6 address when the port is cut off)."""
@@ -31,6 +47,7 @@ def build(server: Server, collected: api.Collected) -> FastAPI:
     else:  # a page of somebody else's, whose name is made to point here, must not read what only loopback may
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK)
     app.add_middleware(SafeHeaders)
+    app.add_middleware(TidyPaths)
 
     @app.get("/healthz", include_in_schema=False)
     def healthz() -> Response:
@@ -48,7 +65,20 @@ def build(server: Server, collected: api.Collected) -> FastAPI:
         """LOMS's own metrics."""
         return Response(selfmetrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    app.include_router(prometheus.router(server.engine, server.clock))
+    answering, aside = Answering(), Answering()  # a slow dashboard does not keep anybody from the alerts
+    app.include_router(prometheus.router(server.engine, server.clock, answering, server.labels))
+    app.include_router(prometheus_rules.router(server.evaluator, aside))
+    app.include_router(prometheus_status.router(server, collected, aside))
+    app.include_router(prometheus_read.router(server.engine, answering))
+    lookback_ms = round(server.config.query.lookback * 1000)
+    app.include_router(prometheus_federate.router(server.engine, server.clock, lookback_ms, answering))
+    received = remote_write.RemoteWriteReceiver(server.config.receive, server.arrivals, server.metadata.note)
+    app.include_router(remote_write.router(received))
+    app.include_router(otlp.router(server.otlp))
+    tables = TraceTables(server.database)
+    app.include_router(traces.router(tables, server.clock))
+    app.include_router(traces_jaeger.router(tables, server.clock))
+    app.include_router(traces_tempo.router(tables, server.clock))
     app.include_router(api.router(server, collected))
     app.include_router(page.router(gated=token is not None))
     app.mount("/web", page.assets(), name="web")

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-OPEN = ("/healthz", "/readyz")
+OPEN = ("/healthz", "/readyz", "/-/healthy", "/-/ready")
 COOKIE = "loms_token"
 
 

@@ -2,159 +2,251 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable
-from typing import Any
-from urllib.parse import parse_qs
+import re
+from collections.abc import Sequence
+from typing import Protocol
 
-import anyio
-import anyio.to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from loms.core import selfmetrics
 from loms.core.clock import Clock
-from loms.core.errors import LomsError, QueryError
+from loms.core.errors import QueryError
 from loms.promql.engine import Engine
-from loms.promql.values import MatrixResult, Result, ScalarResult, StringResult
-from loms.server.wire import format_time, format_value, parse_step, parse_time
+from loms.promql.parse import parse
+from loms.promql.source import Cancel
+from loms.promql.syntax import Node, Selector, children
+from loms.promql.values import MatrixResult, Result, StringResult, VectorResult
+from loms.server.prometheus_answer import TRUNCATED, Answer, Answering, Parameters, selectors_of, to_json
+from loms.server.prometheus_format import pretty
+from loms.server.prometheus_result import result_json, truncated
+from loms.server.prometheus_tree import tree_of
+from loms.server.wire import parse_seconds, parse_step, parse_time
 
-_STATUS = {"bad_data": 400, "execution": 422, "timeout": 503, "internal": 500}
-_HOUR_MS = 3_600_000
-CONCURRENT_QUERIES = 3
-"""Fewer than the store has readers, so that slow dashboards do not hold up the rules."""
-
-Parameters = dict[str, list[str]]
+MOST_POINTS = 11_000
+_ESCAPED = re.compile(r"__|_([0-9a-fA-F]{1,8})_")
 
 
-def router(engine: Engine, clock: Clock) -> APIRouter:
+class Labels(Protocol):
+    """Answers about labels: the engine, or what finds them faster. Without times, all that is known counts."""
+
+    def series(
+        self,
+        selectors: Sequence[str],
+        start_ms: int | None,
+        end_ms: int | None,
+        cancel: Cancel | None,
+        limit: int | None,
+        /,
+    ) -> list[tuple[tuple[str, str], ...]]: ...
+
+    def label_names(
+        self, selectors: Sequence[str], start_ms: int | None, end_ms: int | None, cancel: Cancel | None, /
+    ) -> list[str]: ...
+
+    def label_values(
+        self, name: str, selectors: Sequence[str], start_ms: int | None, end_ms: int | None, cancel: Cancel | None, /
+    ) -> list[str]: ...
+
+
+def router(engine: Engine, clock: Clock, answering: Answering, labels: Labels | None = None) -> APIRouter:
     """Routes under ``/api/v1``; GET and form-encoded POST alike."""
-    api, answers = APIRouter(prefix="/api/v1", tags=["prometheus"]), _Answers(engine, clock)
-    limiter = anyio.CapacityLimiter(CONCURRENT_QUERIES)
-
-    async def _answer(request: Request, work: Callable[[Parameters], Any]) -> Response:
-        async def in_thread(parameters: Parameters) -> Any:
-            return await anyio.to_thread.run_sync(work, parameters, limiter=limiter)
-
-        return await _answered(request, in_thread)
+    api, queries = APIRouter(prefix="/api/v1", tags=["prometheus"]), _Queries(engine, clock)
+    catalogue = _Catalogue(labels or engine)
 
     @api.api_route("/query", methods=["GET", "POST"])
     async def query(request: Request) -> Response:
-        """Evaluate an expression at one moment: ``query``, ``time``."""
-        return await _answer(request, answers.query)
+        """Evaluate an expression at one moment: ``query``, ``time``, ``timeout``, ``limit``, ``lookback_delta``,
+        ``stats``.
+        """
+        return await answering(request, queries.query)
 
     @api.api_route("/query_range", methods=["GET", "POST"])
     async def query_range(request: Request) -> Response:
-        """Evaluate over a span of time: ``query``, ``start``, ``end``, ``step``."""
-        return await _answer(request, answers.query_range)
+        """Evaluate over a span of time: ``query``, ``start``, ``end``, ``step``, and those of ``/query``."""
+        return await answering(request, queries.query_range)
+
+    @api.api_route("/query_exemplars", methods=["GET", "POST"])
+    async def query_exemplars(request: Request) -> Response:
+        """Exemplars of an expression's series; LOMS keeps none."""
+        return await answering(request, _exemplars)
+
+    @api.api_route("/format_query", methods=["GET", "POST"])
+    async def format_query(request: Request) -> Response:
+        """The expression ``query`` in its usual spelling, long ones over several lines."""
+        return await answering(request, lambda parameters, _: Answer.of(pretty(_parsed(parameters))))
+
+    @api.api_route("/parse_query", methods=["GET", "POST"])
+    async def parse_query(request: Request) -> Response:
+        """The syntax tree of the expression ``query``."""
+        return await answering(request, lambda parameters, _: Answer.of(tree_of(_parsed(parameters))))
 
     @api.api_route("/series", methods=["GET", "POST"])
     async def series(request: Request) -> Response:
-        """Label sets that match one of ``match[]`` between ``start`` and ``end`` (default: the last hour)."""
-        return await _answer(request, answers.series)
+        """Label sets that match one of ``match[]``; given ``start`` or ``end``, those with samples there."""
+        return await answering(request, catalogue.series)
 
     @api.api_route("/labels", methods=["GET", "POST"])
-    async def labels(request: Request) -> Response:
-        """Names of labels."""
-        return await _answer(request, answers.labels)
+    async def label_names(request: Request) -> Response:
+        """Names of labels, of all series or of those that match one of ``match[]``."""
+        return await answering(request, catalogue.names)
 
     @api.get("/label/{name}/values")
     async def label_values(request: Request, name: str) -> Response:
-        """Values of one label."""
-        return await _answer(request, lambda parameters: answers.label_values(name, parameters))
+        """Values of one label; a name with odd characters is escaped as ``U__…``."""
+        return await answering(request, lambda *asked: catalogue.values(unescaped(name), *asked))
 
     return api
 
 
-class _Answers:
-    """The ``data`` of each answer. Raises `QueryError` for what the caller did wrong."""
+class _Queries:
+    """Raises `QueryError` for what the caller did wrong."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
 
-    def query(self, parameters: Parameters) -> dict[str, Any]:
-        expr, time = _required(parameters, "query"), parameters.get("time", [""])[0]
+    def query(self, parameters: Parameters, cancel: Cancel) -> Answer:
+        limit, time = parameters.count("limit"), parameters.text("time")
+        try:
+            at_ms = parse_time("time", time) if time else self._clock.now_ms()
+        except QueryError as error:
+            reason = error.message.partition(": ")[2]
+            raise QueryError(f"invalid parameter \"time\": invalid time value for 'time': {reason}") from None
+        engine = self._within(parameters)
+        expr, began = parameters.text("query"), self._clock.monotonic()
         with selfmetrics.query_seconds.time():
-            return result_json(self._engine.query(expr, parse_time("time", time) if time else self._clock.now_ms()))
+            try:
+                result = engine.query(expr, at_ms, cancel)
+            except QueryError as error:
+                raise _about("query", error) from None
+        return self._answer(result, limit, parameters, began)
 
-    def query_range(self, parameters: Parameters) -> dict[str, Any]:
-        expr = _required(parameters, "query")
-        start_ms, end_ms = (parse_time(name, _required(parameters, name)) for name in ("start", "end"))
-        step_ms = parse_step("step", _required(parameters, "step"))
+    def query_range(self, parameters: Parameters, cancel: Cancel) -> Answer:
+        limit = parameters.count("limit")
+        start_ms, end_ms = (parse_time(name, parameters.text(name)) for name in ("start", "end"))
+        if end_ms < start_ms:
+            raise QueryError('invalid parameter "end": end timestamp must not be before start time')
+        step_ms = parse_step("step", parameters.text("step"))
+        if (end_ms - start_ms) // step_ms > MOST_POINTS:
+            raise QueryError(
+                f"exceeded maximum resolution of {MOST_POINTS:,} points per timeseries. "
+                "Try decreasing the query resolution (?step=XX)"
+            )
+        engine = self._within(parameters)
+        expr, began = parameters.text("query"), self._clock.monotonic()
         with selfmetrics.query_seconds.time():
-            return result_json(self._engine.query_range(expr, start_ms, end_ms, step_ms))
+            try:
+                result = engine.query_range(expr, start_ms, end_ms, step_ms, cancel)
+            except QueryError as error:
+                raise _about("query", error) from None
+        return self._answer(result, limit, parameters, began)
 
-    def series(self, parameters: Parameters) -> list[dict[str, str]]:
-        if not parameters.get("match[]"):
-            raise QueryError("no match[] parameter provided")
-        return [dict(labels) for labels in self._engine.series(parameters["match[]"], *self._span(parameters))]
-
-    def labels(self, parameters: Parameters) -> list[str]:
-        return self._engine.label_names(parameters.get("match[]", []), *self._span(parameters))
-
-    def label_values(self, name: str, parameters: Parameters) -> list[str]:
-        return self._engine.label_values(name, parameters.get("match[]", []), *self._span(parameters))
-
-    def _span(self, parameters: Parameters) -> tuple[int, int]:
-        now = self._clock.now_ms()
-        start, end = parameters.get("start", [""])[0], parameters.get("end", [""])[0]
-        return parse_time("start", start) if start else now - _HOUR_MS, parse_time("end", end) if end else now
-
-
-async def _answered(request: Request, work: Callable[[Parameters], Awaitable[Any]]) -> Response:
-    """Wrap what ``work`` returns or raises as Prometheus does."""
-    parameters = parse_qs(request.url.query, keep_blank_values=True)
-    if request.method == "POST":
-        body = (await request.body()).decode(errors="replace")
-        for name, values in parse_qs(body, keep_blank_values=True).items():
-            parameters.setdefault(name, []).extend(values)
-    try:
-        data = await work(parameters)
-    except QueryError as error:
-        selfmetrics.query_failures.labels(error.kind).inc()
-        return _json({"status": "error", "errorType": error.kind, "error": error.message}, _STATUS[error.kind])
-    except LomsError as error:
-        selfmetrics.query_failures.labels("internal").inc()
-        return _json({"status": "error", "errorType": "internal", "error": error.message}, 500)
-    return _json({"status": "success", "data": data})
-
-
-def result_json(result: Result) -> dict[str, Any]:
-    """A typed result as the API's ``data``."""
-    if isinstance(result, MatrixResult):
-        rows: Any = [
-            {
-                "metric": dict(labels),
-                "values": [
-                    [format_time(t), format_value(v)] for t, v in zip(times.tolist(), values.tolist(), strict=True)
-                ],
-            }
-            for labels, times, values in zip(result.labels, result.times_ms, result.values, strict=True)
-        ]
-        return {"resultType": "matrix", "result": rows}
-    at = format_time(result.at_ms)
-    if isinstance(result, ScalarResult):
-        return {"resultType": "scalar", "result": [at, format_value(result.value)]}
-    if isinstance(result, StringResult):
-        return {"resultType": "string", "result": [at, result.value]}
-    rows = [
-        {"metric": dict(labels), "value": [at, format_value(value)]}
-        for labels, value in zip(result.labels, result.values.tolist(), strict=True)
-    ]
-    return {"resultType": "vector", "result": rows}
-
-
-def _required(parameters: Parameters, name: str) -> str:
-    value = parameters.get(name, [""])[0]
-    if not value and name == "query":
-        raise QueryError('invalid parameter "query": unknown position: parse error: no expression found in input')
-    if not value:
-        raise QueryError(
-            f'invalid parameter "{name}": cannot parse "" to a valid {"duration" if name == "step" else "timestamp"}'
+    def _within(self, parameters: Parameters) -> Engine:
+        timeout = lookback = 0.0
+        if text := parameters.text("timeout"):
+            try:
+                timeout = max(parse_seconds(text), 1e-6)
+            except QueryError as error:
+                raise _about("timeout", error) from None
+        if text := parameters.text("lookback_delta"):
+            try:
+                lookback = parse_seconds(text)
+            except QueryError as error:
+                raise QueryError(f"error parsing lookback delta duration: {error.message}") from None
+        return (
+            self._engine.within(timeout or None, round(lookback * 1000) or None)
+            if timeout or lookback
+            else self._engine
         )
-    return value
+
+    def _answer(self, result: Result, limit: int, parameters: Parameters, began: float) -> Answer:
+        warnings, infos = ((), ()) if isinstance(result, StringResult) else (result.warnings, result.infos)
+        if limit and isinstance(result, VectorResult | MatrixResult) and len(result.labels) > limit:
+            result, warnings = truncated(result, limit), (*warnings, TRUNCATED)
+        data = result_json(result)
+        if parameters.text("stats"):
+            data = f'{data[:-1]},"stats":{to_json(_stats(result, self._clock.monotonic() - began))}}}'
+        return Answer(data, warnings, infos)
 
 
-def _json(body: object, status: int = 200) -> Response:
-    return Response(json.dumps(body, ensure_ascii=False), status, media_type="application/json")
+class _Catalogue:
+    """Answers about series and their labels."""
+
+    def __init__(self, labels: Labels) -> None:
+        self._labels = labels
+
+    def series(self, parameters: Parameters, cancel: Cancel) -> Answer:
+        if not parameters.all("match[]"):
+            raise QueryError("no match[] parameter provided")
+        limit, span = parameters.count("limit"), parameters.span()
+        try:
+            found = self._labels.series(selectors_of(parameters), *span, cancel, limit + 1 if limit else None)
+        except QueryError as error:
+            raise _about("match[]", error) from None
+        return _limited([dict(labels) for labels in found], limit)
+
+    def names(self, parameters: Parameters, cancel: Cancel) -> Answer:
+        limit, span = parameters.count("limit"), parameters.span()
+        return _limited(self._labels.label_names(selectors_of(parameters), *span, cancel), limit)
+
+    def values(self, name: str, parameters: Parameters, cancel: Cancel) -> Answer:
+        limit, span = parameters.count("limit"), parameters.span()
+        return _limited(self._labels.label_values(name, selectors_of(parameters), *span, cancel), limit)
+
+
+def unescaped(name: str) -> str:
+    """A label's name from its escaped form (Prometheus, "UTF-8 escaping"); any other name stays.
+
+    >>> unescaped("U__service_2e_name"), unescaped("U__a__b"), unescaped("U__a_zz_"), unescaped("job")
+    ('service.name', 'a_b', 'U__a_zz_', 'job')
+    """
+    if not name.startswith("U__"):
+        return name
+    rest, points = name.removeprefix("U__"), [int(code, 16) for code in _ESCAPED.findall(name[3:]) if code]
+    if "_" in _ESCAPED.sub("", rest) or any(point > 0x10FFFF or 0xD800 <= point < 0xE000 for point in points):
+        return name
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else "_", rest)
+
+
+def _limited(rows: list[str] | list[dict[str, str]], limit: int) -> Answer:
+    return Answer.of(rows[:limit], [TRUNCATED]) if limit and len(rows) > limit else Answer.of(rows)
+
+
+def _exemplars(parameters: Parameters, _: Cancel) -> Answer:
+    start_ms, end_ms = parameters.span()
+    if start_ms is not None and end_ms is not None and end_ms < start_ms:
+        raise QueryError("end timestamp must not be before start timestamp")
+    return Answer.of([]) if _selects(parse(parameters.text("query"))) else Answer(None)
+
+
+def _selects(node: Node) -> bool:
+    return isinstance(node, Selector) or any(map(_selects, children(node)))
+
+
+def _parsed(parameters: Parameters) -> Node:
+    try:
+        return parse(parameters.text("query"))
+    except QueryError as error:
+        raise _about("query", error) from None
+
+
+def _about(name: str, error: QueryError) -> QueryError:
+    """The error, saying which parameter is wrong, if one is."""
+    return QueryError(f'invalid parameter "{name}": {error.message}') if error.kind == "bad_data" else error
+
+
+def _stats(result: Result, seconds: float) -> dict[str, object]:
+    """What Prometheus tells of a query. Of the samples, only those of the answer are known here."""
+    points = sum(map(len, result.values)) if isinstance(result, MatrixResult) else 1
+    if isinstance(result, VectorResult):
+        points = len(result.labels)
+    names = ("evalTotalTime", "resultSortTime", "queryPreparationTime", "innerEvalTime", "execQueueTime")
+    timings = {
+        **dict.fromkeys(names, 0.0),
+        "evalTotalTime": seconds,
+        "innerEvalTime": seconds,
+        "execTotalTime": seconds,
+    }
+    samples = {"totalQueryableSamples": points, "samplesRead": points, "peakSamples": points}
+    return {"timings": timings, "samples": samples}

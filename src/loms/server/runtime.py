@@ -5,28 +5,49 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Self
 
 from loms.alerting.delivery import Delivery
+from loms.alerting.owned import OwnState
 from loms.alerting.pipeline import Pipeline
 from loms.alerting.receiver import receivers_of
 from loms.core.clock import Clock
+from loms.core.errors import LomsError
 from loms.core.guard import guard
+from loms.core.model import Alert
 from loms.core.settings import Config
+from loms.forward.otlp import OtlpOut, otlp_outs_of
+from loms.forward.remote_write import RemoteWriteOut, outs_of, resolver
+from loms.forward.tee import Tee
 from loms.promql.clickhouse import ClickHouseSource
 from loms.promql.engine import Engine
+from loms.promql.labels import StoredLabels
+from loms.promql.rollups import Rollups
 from loms.promql.source import Limits
 from loms.rules.evaluate import Evaluator
 from loms.rules.read import load_groups
+from loms.rules.rule import Group
+from loms.rules.shard import Shard
+from loms.server.otlp_receiver import OtlpReceiver
+from loms.server.source import querier_of, remote_of
+from loms.store.arrivals import Arrivals
 from loms.store.database import Database
+from loms.store.metadata import MetadataStore
+from loms.store.rollups import Roller
 from loms.store.state import State
+from loms.store.telemetry import TelemetryWriter
 from loms.store.writer import Writer
 
 _log = logging.getLogger("loms.server")
 
+_WHOLE = Shard()
+
 READY_SECONDS = 60.0
 LONGEST_SLEEP_SECONDS = 5.0
 """Between looks at what is due, so that a clock that was set back does not put the rules to sleep."""
+READERS = 5
+"""Three for PromQL over HTTP, one for traces, one that rules find free."""
 STOP_SECONDS = 12.0
 """How long the end of the process waits for a receiver's answer."""
 RECALL_WINDOW_MS = 86_400_000
@@ -36,37 +57,77 @@ RECALL_WINDOW_MS = 86_400_000
 class Server:
     """Everything behind the HTTP API. Construction opens the store; `run` evaluates rules until cancelled."""
 
-    def __init__(self, config: Config, clock: Clock, url: str) -> None:
-        """``url`` is where this server listens. Raises `ConfigError` for a wrong rule file, `StoreError` when the store
-        cannot be opened.
+    def __init__(self, config: Config, clock: Clock, url: str, shard: Shard = _WHOLE) -> None:
+        """``url`` is where this server listens; of the rule groups it evaluates those of its ``shard``.
+
+        Raises `ConfigError` for a wrong rule file, `StoreError` when the store cannot be opened.
         """
         self.config = config
         self.clock = clock
         self.started_ms = clock.now_ms()
         groups = load_groups(config.rules.files, builtin=config.rules.builtin, interval_seconds=config.rules.interval)
-        receivers = receivers_of(config.alerting)
-        self.database = Database.open(
-            config.store.path, config.store.retention, clock, query_timeout_seconds=config.query.timeout
+        receivers, remote = receivers_of(config.alerting), remote_of(config)
+        self.shard = shard
+        self.database = Database.configured(
+            config.store, clock, config.receive, readers=READERS, query_timeout_seconds=config.query.timeout
         )
+        try:
+            queues = config.store.path.expanduser() / "forward"
+            self.remote_writes = outs_of(config.remote_write, queues, clock, resolver(self.database.query_columns))
+            self.otlp_outs = otlp_outs_of(config.otlp_forward, queues, clock)
+            self._outs: list[RemoteWriteOut | OtlpOut] = [*self.remote_writes, *self.otlp_outs]
+        except LomsError:
+            self.database.close()
+            raise
+        self.roller = Roller(self.database, clock) if config.store.rollups.enabled else None
         self.writer = Writer(
             self.database,
             clock,
             flush_seconds=config.store.flush_interval,
             flush_rows=config.store.flush_rows,
             queue_rows=config.store.queue_rows,
+            before=self.roller.note if self.roller else None,
         )
+        self.sink = Tee(self.writer, self.remote_writes)
+        self.arrivals = Arrivals(self.sink, self.database, clock)
         limits = Limits(
             max_series=config.query.max_series,
             max_samples=config.query.max_samples,
             timeout_seconds=config.query.timeout,
             lookback_ms=round(config.query.lookback * 1000),
         )
-        self.engine = Engine(ClickHouseSource(self.database.query_columns), limits, clock)
+        self.labels = StoredLabels(self.database.query_columns, limits, clock)
+        self.metadata = MetadataStore(self.database, clock)
+        self.telemetry = TelemetryWriter(
+            self.database, flush_seconds=config.store.flush_interval, queue_bytes=config.receive.telemetry_queue
+        )
+        self.otlp = OtlpReceiver(
+            config.receive,
+            clock,
+            self.arrivals,
+            self.telemetry,
+            self.metadata.note,
+            bounds_ms=self.sink.bounds_ms,
+            last_values=self.database.last_values,
+            forward=self.otlp_outs,
+        )
+        rollups = config.store.rollups.enabled and Rollups(
+            self.database.query_columns,
+            clock,
+            samples_seconds=config.store.retention,
+            minute_seconds=config.store.rollups.minute,
+        )
+        source = ClickHouseSource(
+            self.database.query_columns, self.database.end_query, self.database.series_version, rollups or None
+        )
+        self.engine = Engine(source, limits, clock)
         self.state = State(self.database, clock)
-        self.evaluator = Evaluator(self.engine, groups, clock, self.writer)
-        self._delivery = Delivery(self.state, receivers)
+        own = groups if shard.count == 1 else [group for group in groups if shard.evaluates(group)]
+        self.evaluator = Evaluator(querier_of(remote, self.engine, source, limits, clock), own, clock, self.sink)
+        kept = self.state if shard.count == 1 else OwnState(self.state, partial(_owns, shard, groups))
+        self._delivery = Delivery(kept, receivers)
         self._pipeline = Pipeline(
-            self.state,
+            kept,
             receivers,
             self._delivery,
             group_by=config.alerting.group_by,
@@ -78,11 +139,21 @@ class Server:
         """When an evaluation last went well, by the monotonic clock."""
 
     def __enter__(self) -> Self:
+        for out in self._outs:
+            out.start()
+        if self.roller and self.shard.number == 1:
+            self.roller.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Write what is queued, then close the store."""
+        """Write what is queued, send on what can be sent, then close the store."""
+        for out in self._outs:
+            out.stop()
         self.writer.close()
+        if self.roller:
+            self.roller.close()
+        self.telemetry.close()
+        self.metadata.close()
         self.database.close()
 
     async def run(self) -> None:
@@ -107,6 +178,8 @@ class Server:
         """Why what this server says may not be so: nothing is stored, or no rule evaluated. Empty when all is well."""
         if self.writer.trouble:
             return f"new samples cannot be stored: {self.writer.trouble}"
+        if self.telemetry.trouble:
+            return f"new spans and logs cannot be stored: {self.telemetry.trouble}"
         if self._sound_at is None:
             return "rules have not been evaluated yet"
         age = self.clock.monotonic() - self._sound_at
@@ -135,3 +208,8 @@ class Server:
         self._pipeline.process([*self.evaluator.alerts(), *resolved], at_ms)
         if not self.evaluator.groups or any(not result.error for result in results):
             self._sound_at = self.clock.monotonic()
+
+
+def _owns(shard: Shard, groups: Sequence[Group], alert: Alert | None) -> bool:
+    """Whether a stored alert is this shard's; what belongs to none is the first one's."""
+    return shard.number == 1 if alert is None else shard.owns(alert, groups)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime
+from decimal import Decimal
 
 from loms.core.errors import QueryError
 from loms.core.units import parse_duration
@@ -12,10 +14,19 @@ FURTHEST_SECONDS = 9_223_372_036
 """What the store's times can hold (nanoseconds in 64 bits); NaN is beyond it too."""
 
 
-def parse_time(name: str, text: str) -> int:
-    """Milliseconds from Unix seconds (fractions allowed) or RFC 3339."""
+_EARLIEST, _LATEST = "-292273086-05-16T16:47:06Z", "292277025-08-18T07:12:54.999999999Z"
+"""How Prometheus writes its first and last moment."""
+
+
+def parse_time(name: str, text: str, *, clamped: bool = False) -> int:
+    """Milliseconds from Unix seconds (fractions allowed) or RFC 3339.
+
+    ``clamped`` moves what lies outside 1970 and what the store can hold to the nearer end, instead of refusing it.
+    """
     try:
-        seconds = float(text)
+        seconds = float({_EARLIEST: "-inf", _LATEST: "inf"}.get(text, text))
+        if clamped and not math.isnan(seconds):
+            seconds = min(max(seconds, 0.0), float(FURTHEST_SECONDS))
         if abs(seconds) <= FURTHEST_SECONDS:
             return round(seconds * 1000)
     except ValueError:
@@ -29,12 +40,20 @@ def parse_time(name: str, text: str) -> int:
     return round(moment.timestamp() * 1000)
 
 
+def parse_seconds(text: str) -> float:
+    """Seconds from a number of them or a duration. Raises `QueryError`: the end of a sentence."""
+    try:
+        return float(text) if re.fullmatch(r"[0-9.eE+-]+", text) else parse_duration(text)
+    except ValueError:
+        raise QueryError(f'cannot parse "{text}" to a valid duration') from None
+
+
 def parse_step(name: str, text: str) -> int:
     """Milliseconds, at least one, from seconds or a duration."""
     try:
-        seconds = float(text) if re.fullmatch(r"[0-9.eE+-]+", text) else parse_duration(text)
-    except ValueError:
-        raise QueryError(f'invalid parameter "{name}": cannot parse "{text}" to a valid duration') from None
+        seconds = parse_seconds(text)
+    except QueryError as error:
+        raise QueryError(f'invalid parameter "{name}": {error.message}') from None
     if not 0.001 <= seconds < 1e11:
         raise QueryError(
             f'invalid parameter "{name}": zero or negative query resolution step widths are not accepted. '
@@ -55,6 +74,21 @@ def format_value(value: float) -> str:
     if "e" in text:
         return _positional(text)
     return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}.get(text, text)
+
+
+def format_exponent(value: float) -> str:
+    """A float as Go's ``strconv.FormatFloat(v, 'e', -1, 64)`` writes it, which is how alerts carry theirs.
+
+    >>> format_exponent(1.0), format_exponent(-0.00125), format_exponent(123.0), format_exponent(float("nan"))
+    ('1e+00', '-1.25e-03', '1.23e+02', 'NaN')
+    """
+    if not math.isfinite(value):
+        return format_value(value)
+    sign, digits, exponent = Decimal(repr(float(value))).as_tuple()
+    text = "".join(map(str, digits)).lstrip("0")
+    power = int(exponent) + len(text) - 1 if text else 0
+    head, rest = text[:1] or "0", text[1:].rstrip("0")
+    return f"{'-' if sign else ''}{head}{'.' if rest else ''}{rest}e{power:+03d}"
 
 
 def _positional(text: str) -> str:

@@ -1,59 +1,40 @@
-"""The embedded database (chDB, which is ClickHouse in this process): one writing client, a few reading ones.
+"""The open store: one writing session, a few reading ones, over an engine that is embedded or a ClickHouse elsewhere.
 
-Facts this rests on, measured with chDB 26.9: a client serialises its own calls and releases the GIL while it works, so
-each concurrent reader needs a client of its own (about 1 MB and 7 ms); a process can have one data path open at a time;
-an acknowledged insert survives ``kill -9``, because its files are complete before the call returns.
+What differs between the two is in `loms.store.embedded` and `loms.store.remote`.
 """
 
 from __future__ import annotations
 
 import os
 import queue
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
-import clickhouse_connect
 import pyarrow as pa
-from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from loms.core.clock import Clock
-from loms.core.errors import QueryLimitError, QueryTimeoutError, StoreError
-from loms.store.lock import DirectoryLock
+from loms.core.errors import QueryCancelledError, QueryLimitError, QueryTimeoutError, StoreError
+from loms.core.settings import Receive, Store
+from loms.store.embedded import Embedded
+from loms.store.engine import Command, Engine, Rows, Session
 from loms.store.migrations import Migration, migrate, shipped
-from loms.store.retention import apply_retention
+from loms.store.remote import Remote, said
+from loms.store.retention import Retention, apply_retention
 
-DATABASE = "loms"
-
+_MEMORY_BYTES = 2 * 2**30
+"""Of one query."""
 _LAST_MS = 4_102_444_800_000
 """The year 2100: later than any sample."""
-_ENGINE = {
-    # The default wakes twenty times a second to correct memory accounting: 0.3 % of a core for nothing.
-    "memory_worker_period_ms": 1000,
-    "background_pool_size": 2,
-    "max_server_memory_usage_to_ram_ratio": 0.5,
-    "mark_cache_size": 64 * 2**20,
-    "index_mark_cache_size": 16 * 2**20,
-    "primary_index_cache_size": 64 * 2**20,
-}
-"""Server settings of the embedded engine, for a machine whose work is something else."""
-
-_WRITER = {
-    "max_threads": 1,
-    "max_insert_threads": 1,
-    "input_format_parallel_parsing": 0,
-    "optimize_on_insert": 0,
-    "max_partitions_per_insert_block": 0,
-}
-
 _TOO_MUCH = frozenset({158, 241, 307, 396})
 """TOO_MANY_ROWS, MEMORY_LIMIT_EXCEEDED, TOO_MANY_BYTES, TOO_MANY_ROWS_OR_BYTES."""
 _TOO_SLOW = frozenset({159, 160})
 """TIMEOUT_EXCEEDED, TOO_SLOW."""
+_CANCELLED = 394
+"""QUERY_WAS_CANCELLED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +52,26 @@ class Database:
 
     def __init__(
         self,
+        engine: Engine,
         path: Path,
         retention_seconds: float,
-        lock: DirectoryLock,
-        writer: Client,
-        open_reader: Callable[[], Client],
         readers: int,
         timeout_seconds: float,
     ) -> None:
+        self.where = engine.where
+        """For people: the directory, or the hosts."""
         self.path = path
+        """The directory of the embedded store; also where a process keeps what is its own."""
         self.retention_seconds = retention_seconds
-        self._lock = lock
-        self._writer = writer
-        self._open_reader = open_reader
-        self._readers: queue.LifoQueue[Client] = queue.LifoQueue()
+        self._engine = engine
+        self._writer = engine.writer()
+        self._readers: queue.LifoQueue[Session] = queue.LifoQueue()
         for _ in range(readers):
-            self._readers.put(open_reader())
+            self._readers.put(engine.reader())
         self._reader_count = readers
         self._timeout_seconds = timeout_seconds
         self._closed = False
+        self._series_version = 0
 
     @classmethod
     def open(
@@ -100,7 +82,7 @@ class Database:
         *,
         readers: int = 4,
         query_timeout_seconds: float = 30.0,
-        query_memory_bytes: int = 2 * 2**30,
+        query_memory_bytes: int = _MEMORY_BYTES,
         migrations: Sequence[Migration] | None = None,
     ) -> Self:
         """Open or create the store under the directory ``path`` and bring its schema up to date.
@@ -109,34 +91,55 @@ class Database:
         `StoreBusyError` when another process has the directory, `StoreError` when it cannot be opened.
         """
         path = path.expanduser().absolute()
-        lock = DirectoryLock(path)
-        limits = {
-            "max_threads": min(4, os.cpu_count() or 1),
-            "max_execution_time": query_timeout_seconds,
-            "max_memory_usage": query_memory_bytes,
-            "allow_experimental_time_series_aggregate_functions": 1,
-            "output_format_arrow_string_as_string": 1,
-            "readonly": 2,
-        }
-        opened: list[Client] = []
+        engine = Embedded(path, _limits(query_timeout_seconds, query_memory_bytes))
+        wanted, keep = migrations or shipped(), Retention(samples=retention_seconds)
+        return cls._opened(engine, path, keep, clock, readers, query_timeout_seconds, wanted)
+
+    @classmethod
+    def configured(
+        cls,
+        store: Store,
+        clock: Clock,
+        receive: Receive | None = None,
+        *,
+        readers: int = 4,
+        query_timeout_seconds: float = 30.0,
+    ) -> Self:
+        """Open the store that the settings name: a ClickHouse (``store.url``), else the directory ``store.path``.
+
+        Raises what `open` does; a server that is away is a `StoreError` that names it. `ConfigError` for a wrong URL.
+        """
+        limits = _limits(query_timeout_seconds, _MEMORY_BYTES)
+        path, keep = store.path.expanduser().absolute(), Retention.of(store, receive)
+        engine: Engine = (
+            Embedded(path, limits)
+            if store.url is None
+            else Remote(store.url.get_secret_value(), store.clickhouse, limits, clock, sessions=readers + 2)
+        )
+        return cls._opened(engine, path, keep, clock, readers, query_timeout_seconds, shipped())
+
+    @classmethod
+    def _opened(
+        cls,
+        engine: Engine,
+        path: Path,
+        retention: Retention,
+        clock: Clock,
+        readers: int,
+        timeout_seconds: float,
+        migrations: Sequence[Migration],
+    ) -> Self:
+        def bring_up(command: Command, rows: Rows) -> None:
+            migrate(engine.where, command, rows, migrations, clock.now_ms())
+            apply_retention(command, rows, retention)
+
         try:
-            with _translated(f"{path}: the store cannot be opened"):
-                opened.append(_client(path, None, {}))
-                opened[0].command(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
-                opened.append(writer := _client(path, DATABASE, _WRITER))
-                rows = partial(_rows, writer)
-                migrate(path, writer.command, rows, migrations or shipped(), clock.now_ms())
-                apply_retention(writer.command, rows, retention_seconds)
-                open_reader = partial(_client, path, DATABASE, limits)
-                store = cls(path, retention_seconds, lock, writer, open_reader, readers, query_timeout_seconds)
-                opened.pop()
-                return store
+            with _translated(f"{engine.where}: the store cannot be opened"):
+                engine.prepare(bring_up)
+                return cls(engine, path, retention.samples, readers, timeout_seconds)
         except BaseException:
-            lock.close()
+            engine.close()
             raise
-        finally:
-            for client in opened:
-                client.close()
 
     def close(self) -> None:
         """End running queries, finish a running insert, free the directory. Calling again does nothing."""
@@ -149,10 +152,10 @@ class Database:
                 self._readers.get(timeout=0.1).close()
                 idle += 1
             except queue.Empty:
-                with _translated("the store cannot be closed"):
-                    self._writer.command("KILL QUERY WHERE query_kind = 'Select' ASYNC")
+                with suppress(StoreError), _translated("the queries cannot be ended"):  # then their time limit does
+                    self._engine.end_queries()
         self._writer.close()
-        self._lock.close()
+        self._engine.close()
 
     def __enter__(self) -> Self:
         return self
@@ -169,7 +172,8 @@ class Database:
         them ``sql`` must not end in a SETTINGS clause of its own. A DateTime64(3) comes as ``timestamp[ms]``, an
         Array as a list array, a Map as a map array, a String as ``string``.
 
-        Raises `QueryTimeoutError`, `QueryLimitError` (too much memory or too many rows) or `StoreError`.
+        Raises `QueryTimeoutError`, `QueryLimitError` (too much memory or too many rows), `QueryCancelledError` (see
+        `end_query`) or `StoreError`.
         """
         if settings:
             sql += "\n SETTINGS " + ", ".join(f"{name} = {value}" for name, value in settings.items())
@@ -184,10 +188,26 @@ class Database:
         Raises `StoreError`; then none of the rows are there, or, if they lie in several days, those of some days.
         """
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema) as stream:
+        with pa.ipc.new_stream(sink, rows.schema, options=self._engine.arrow) as stream:
             stream.write_table(rows)
-        with _translated(f"the store refuses rows of {table}"):
-            self._writer.raw_insert(table, rows.column_names, cast("bytes", sink.getvalue()), fmt="ArrowStream")
+        try:
+            with _translated(f"the store refuses rows of {table}"):
+                self._writer.raw_insert(table, rows.column_names, cast("bytes", sink.getvalue()), fmt="ArrowStream")
+        finally:
+            self._series_version += table == "series"
+
+    def end_query(self, comment: str) -> None:
+        """End running queries whose setting ``log_comment`` is ``comment``: they raise `QueryCancelledError` soon.
+
+        Has a client of its own, because all readers may be at work. Raises `StoreError`.
+        """
+        with _translated("the store cannot end a query"), closing(self._engine.writer()) as client:
+            client.command("KILL QUERY WHERE Settings['log_comment'] = {comment:String} ASYNC", {"comment": comment})
+
+    def series_version(self) -> int:
+        """A number that is another one as soon as the series table may have new rows."""
+        self._series_version += self._engine.shared  # where others write too, that is always so
+        return self._series_version
 
     def last_values(
         self, ids: Iterable[int], since_ms: int, until_ms: int | None = None
@@ -208,9 +228,9 @@ class Database:
     def figures(self) -> Figures:
         """How much is stored now."""
         columns = self.query_columns(
-            "SELECT sumIf(rows, table = 'samples') AS samples, sum(bytes_on_disk) AS bytes_on_disk,"
-            " countIf(table = 'samples') AS parts, (SELECT uniq(name, labels) FROM series) AS series"
-            " FROM system.parts WHERE active AND database = currentDatabase()"
+            f"SELECT sumIf(rows, table = '{self._engine.samples}') AS samples, sum(bytes_on_disk) AS bytes_on_disk,"  # noqa: S608
+            f" countIf(table = '{self._engine.samples}') AS parts, (SELECT uniq(name, labels) FROM series) AS series"
+            f" FROM {self._engine.parts} WHERE active AND database = currentDatabase()"
         )
         return Figures(**{name: column[0].as_py() for name, column in columns.items()})
 
@@ -218,9 +238,10 @@ class Database:
         """Run a statement that changes the database. Raises `StoreError`."""
         with _translated("the store refuses a statement"):
             self._writer.command(sql, dict(parameters or {}))
+        self._series_version += 1
 
     @contextmanager
-    def _reader(self) -> Iterator[Client]:
+    def _reader(self) -> Iterator[Session]:
         if self._closed:
             raise StoreError("the store is closed")
         try:
@@ -236,20 +257,23 @@ class Database:
             # chDB keeps what a failed query had begun to answer, and puts it in front of this client's next answer.
             reader.close()
             if not self._closed:
-                reader = self._open_reader()
+                reader = self._engine.reader()
             raise
         finally:
             self._readers.put(reader)
 
 
-def _client(path: Path, database: str | None, settings: Mapping[str, object]) -> Client:
-    return clickhouse_connect.get_client(
-        interface="chdb", path=str(path / "chdb"), database=database, settings=dict(settings), chdb_options=_ENGINE
-    )
-
-
-def _rows(client: Client, sql: str) -> Sequence[Sequence[object]]:
-    return client.query(sql).result_rows
+def _limits(timeout_seconds: float, memory_bytes: int) -> dict[str, float]:
+    """Settings that every query is held to."""
+    return {
+        "max_threads": min(4, os.cpu_count() or 1),
+        "max_execution_time": timeout_seconds,
+        "max_memory_usage": memory_bytes,
+        "max_query_size": 32 * 2**20,  # many series are a long list of ids
+        "allow_experimental_time_series_aggregate_functions": 1,
+        "output_format_arrow_string_as_string": 1,
+        "readonly": 2,
+    }
 
 
 @contextmanager
@@ -259,11 +283,13 @@ def _translated(what: str, *, query: bool = False) -> Iterator[None]:
         yield
     except ClickHouseError as error:
         code = getattr(error, "code", None)
-        text = f"{what}: {str(error).removeprefix(f'Code: {code}. DB::Exception: ').splitlines()[0]}"
+        text = f"{what}: {said(error)}"
         if query and code in _TOO_MUCH:
             raise QueryLimitError(text, hint="narrow the selector or the time range") from None
         if query and code in _TOO_SLOW:
             raise QueryTimeoutError(text, hint="narrow the selector or the time range") from None
+        if query and code == _CANCELLED:
+            raise QueryCancelledError("query was canceled in expression evaluation") from None
         raise StoreError(text) from None
     except OSError as error:
         raise StoreError(f"{what}: {error.strerror or error}") from None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
 
 from loms.core.errors import StoreError
+from loms.store.engine import Command, Rows
 
 _VERSIONS = """
 CREATE TABLE IF NOT EXISTS schema_version (version UInt32, name String, checksum String, applied_at DateTime64(3))
@@ -47,30 +47,33 @@ def shipped() -> list[Migration]:
 
 
 def migrate(
-    path: Path,
-    command: Callable[[str], object],
-    rows: Callable[[str], Sequence[Sequence[object]]],
+    where: str,
+    command: Command,
+    rows: Rows,
     migrations: Sequence[Migration],
     now_ms: int,
 ) -> None:
-    """Bring the database under ``path`` to the newest of ``migrations``.
+    """Bring the database to the newest of ``migrations``. ``where`` names it in errors.
 
-    ``command`` runs a statement, ``rows`` answers a query. Raises `StoreError` when the database has a version that
+    Nothing is run when nothing is to be done. Raises `StoreError` when the database has a version that
     ``migrations`` lack, or when a file that was applied has changed since.
     """
-    command(_VERSIONS)
+    made = rows("SELECT 1 FROM system.tables WHERE database = currentDatabase() AND name = 'schema_version'")
+    if not made:
+        command(_VERSIONS)
     known = {migration.version: migration for migration in migrations}
     applied = set()
-    for version, name, checksum in rows("SELECT version, name, checksum FROM schema_version ORDER BY version"):
+    versions = "SELECT version, name, checksum FROM schema_version ORDER BY version"
+    for version, name, checksum in rows(versions) if made else ():
         migration = known.get(int(str(version)))
         if migration is None:
             raise StoreError(
-                f"{path}: the store has schema version {version} ({name}); this LOMS knows those up to {max(known)}",
+                f"{where}: the store has schema version {version} ({name}); this LOMS knows those up to {max(known)}",
                 hint="start the newer LOMS that wrote it, or set store.path to another directory",
             )
         if migration.checksum != checksum:
             raise StoreError(
-                f"{path}: schema file {migration.name} differs from the {name} that the store was made with",
+                f"{where}: schema file {migration.name} differs from the {name} that the store was made with",
                 hint="a schema file never changes once released: reinstall LOMS",
             )
         applied.add(migration.version)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +15,7 @@ from loms.core import selfmetrics
 from loms.core.clock import Clock
 from loms.core.errors import LomsError
 from loms.core.guard import guard
-from loms.core.model import SampleBatch, Series
+from loms.core.model import Ids, Ints, SampleBatch, Series
 from loms.store.series import SeriesRegister, series_rows
 
 _log = logging.getLogger(__name__)
@@ -53,8 +53,11 @@ class Writer:
         flush_seconds: float = 1.0,
         flush_rows: int = 250_000,
         queue_rows: int = 2_000_000,
+        before: Callable[[Ids, Ints], None] | None = None,
     ) -> None:
+        """``before`` is told ids and times (ms) before each try to write them; a `LomsError` of its fails the try."""
         self._database = database
+        self._before = before
         self._clock = clock
         self._flush_seconds = flush_seconds
         self._flush_rows = flush_rows
@@ -207,6 +210,8 @@ class Writer:
         if not kept.all():
             selfmetrics.samples_dropped.labels("out_of_bounds").inc(len(times) - int(kept.sum()))
             ids, times, values = ids[kept], times[kept], values[kept]
+        if self._before is not None:
+            self._before(ids, times)
         columns: dict[str, Any] = {"series_id": ids, "ts": times.view("datetime64[ms]"), "value": values}
         self._database.insert_arrow("samples", pa.table(columns))
         selfmetrics.samples_written.inc(len(ids))

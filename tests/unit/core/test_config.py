@@ -114,6 +114,18 @@ def test_what_show_prints_is_the_same_configuration_with_secrets_blanked(tmp_pat
     assert yaml.safe_load(shown)["scrape"]["interval"] == "1m30s"
 
 
+def test_of_a_webhook_only_its_host_is_shown_and_of_other_urls_no_credentials(tmp_path: Path) -> None:
+    hooks = "[{url: 'https://hooks.example/services/T0/s3cret'}, {url: 'https://own.example'}]"
+    path = write(
+        tmp_path, f"alerting: {{webhooks: {hooks}}}\nserver: {{external_url: 'https://me:s3cret@own.example/x'}}\n"
+    )
+    shown = config.show(config.load(path, {}))
+    assert "s3cret" not in shown
+    tree = yaml.safe_load(shown)
+    assert [one["url"] for one in tree["alerting"]["webhooks"]] == ["https://hooks.example/***", "https://own.example"]
+    assert tree["server"]["external_url"] == "https://me:***@own.example/x"
+
+
 @pytest.mark.parametrize(("text", "size"), [("50MiB", 50 * 2**20), ("1GB", 10**9), ("512", 512), ("1.5KiB", 1536)])
 def test_sizes(text: str, size: int) -> None:
     assert units.parse_bytes(text) == size

@@ -237,7 +237,7 @@ def test_a_metric_that_changed_its_meaning() -> None:
 
 def test_what_is_no_promql(find: Find) -> None:
     (one,) = find("sum(vllm:num_requests_running")
-    assert (one.kind, one.severity, one.text) == ("parse_error", "error", "not PromQL: unclosed left parenthesis")
+    assert (one.kind, one.severity, one.text) == ("parse_error", "error", "not PromQL: 1:30: unclosed left parenthesis")
     (guess,) = find("vllm:num_requests_running $op 3", purpose="panel", dialect="grafana")
     assert (guess.kind, guess.severity) == ("parse_error", "info")
     (macro,) = find("rate(vllm:prompt_tokens_total[$__rate_interval])")

@@ -115,7 +115,7 @@ def test_time_runs_out_inside_a_query() -> None:
             return []
 
     assert Engine(Slow(), Limits(timeout_seconds=5), clock).query("a + b", 0)
-    with pytest.raises(QueryTimeoutError, match="timed out after 5 s"):
+    with pytest.raises(QueryTimeoutError, match="^query timed out in expression"):
         Engine(Slow(), Limits(timeout_seconds=5), clock).query("a + b + c + d", 0)
 
 
@@ -163,3 +163,27 @@ def test_batches_as_a_source() -> None:
     assert Engine(source).query("sum_over_time({i='1'}[1s])", 2).values.tolist() == [30.0]  # type: ignore[union-attr]
     assert Engine(source).query("other", 1).values.tolist() == [10.0]  # type: ignore[union-attr]
     assert Engine(MemorySource.from_batches([])).series(["m"]) == []
+
+
+def test_answers_carry_their_annotations() -> None:
+    engine = engine_of({"a": [1.0, 2.0], "b_total": [1.0, 2.0]})
+    ranged = engine.query_range("quantile(2, rate(a[2m]))", 60_000, 120_000, 60_000)
+    assert [one.rpartition(" ")[2] for one in (*ranged.warnings, *ranged.infos)] == ["(1:10)", "(1:18)"]
+    instant = engine.query("rate(b_total[2m])", 60_000)
+    assert isinstance(instant, VectorResult)
+    assert instant.warnings == instant.infos == ()
+    scalar = engine.query("scalar(quantile(-1, a))", 60_000)
+    assert isinstance(scalar, ScalarResult)
+    assert scalar.warnings == ("PromQL warning: quantile value should be between 0 and 1, got -1 (1:17)",)
+
+
+def test_names_go_at_once_or_at_the_end() -> None:
+    expr = 'label_replace(rate(a_total[2m]), "was", "$1", "__name__", "(.*)")'
+    at_once = engine_of({"a_total": [1.0, 2.0]}).instant(expr, 60_000)
+    late = engine_of({"a_total": [1.0, 2.0]}, limits=Limits(delayed_names=True)).instant(expr, 60_000)
+    assert [dict(one) for one in (*at_once.labels, *late.labels)] == [{}, {"was": "a_total"}]
+
+
+def test_a_subquery_of_too_many_steps_is_refused() -> None:
+    with pytest.raises(QueryLimitError, match="too many samples"):
+        engine_of({"a": [1.0]}).query("sum_over_time(vector(1)[290y:1ms])", 0)

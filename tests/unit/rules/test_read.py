@@ -50,7 +50,7 @@ def test_a_good_file() -> None:
     [
         ("for: 1m30s", "fro: 1m", "f.yaml:8: groups[0].rules[0]: unknown key 'fro'; did you mean 'for'?"),
         ("for: 1m30s", "for: soon", "f.yaml:8: groups[0].rules[0].for: 'soon' is not a duration"),
-        ("expr: vector(1) > 0", "expr: vector(1", "f.yaml:7: groups[0].rules[0].expr: parse error"),
+        ("expr: vector(1) > 0", "expr: vector(1", "f.yaml:7: groups[0].rules[0].expr: 1:9: parse error"),
         ("expr: vector(1) > 0", "expr: null", "f.yaml:7: groups[0].rules[0].expr: must be a text, not a null"),
         (
             "    expr: vector(1) > 0\n",

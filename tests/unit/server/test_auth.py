@@ -11,14 +11,15 @@ from loms.server.auth import COOKIE, TokenGate
 @pytest.fixture
 def client() -> TestClient:
     app = FastAPI()
-    for path in ("/", "/api/engines", "/healthz", "/metrics"):
+    for path in ("/", "/api/engines", "/healthz", "/-/healthy", "/-/ready", "/metrics"):
         app.get(path)(lambda: PlainTextResponse("ok"))
     app.add_middleware(TokenGate, token="right")
     return TestClient(app)
 
 
 def test_health_needs_no_token(client: TestClient) -> None:
-    assert client.get("/healthz").status_code == 200
+    for path in ("/healthz", "/-/healthy", "/-/ready"):
+        assert client.get(path).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/", "/api/engines", "/metrics"])

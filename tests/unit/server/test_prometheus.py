@@ -12,6 +12,7 @@ from loms.core.model import labels_of
 from loms.promql.engine import Engine
 from loms.promql.memory import MemorySource
 from loms.server.prometheus import router
+from loms.server.prometheus_answer import Answering
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def client() -> TestClient:
     source.add(labels_of({"__name__": "odd"}), times[:1], np.array([np.inf]))
     app = FastAPI()
     clock = ManualClock(now_ms=1_060_000)
-    app.include_router(router(Engine(source, clock=clock), clock))
+    app.include_router(router(Engine(source, clock=clock), clock, Answering()))
     return TestClient(app)
 
 
@@ -92,7 +93,7 @@ def test_series_labels_and_values(client: TestClient) -> None:
             {"query": "m_total[1m]", "start": "1", "end": "2", "step": "1"},
             400,
             "bad_data",
-            "range vector",
+            'invalid parameter "query": invalid expression type "range vector" for range query',
         ),
         ("series", {}, 400, "bad_data", "no match[] parameter provided"),
         ("series", {"match[]": "{"}, 400, "bad_data", "parse error"),
@@ -105,3 +106,63 @@ def test_errors_are_prometheus_errors(
     body = answer.json()
     assert (answer.status_code, body["status"], body["errorType"]) == (status, "error", kind)
     assert text in body["error"]
+
+
+def test_limits_cut_and_say_so(client: TestClient) -> None:
+    warning = ["results truncated due to limit"]
+    span = {"start": "0", "end": "2000", "limit": "1"}
+    got = client.get("/api/v1/query", params={"query": "m_total", "time": "1030", "limit": "1"}).json()
+    assert ([row["metric"]["instance"] for row in got["data"]["result"]], got["warnings"]) == (["a:1"], warning)
+    asked = {"query": "m_total", "start": "1000", "end": "1030", "step": "15", "limit": "1"}
+    got = client.get("/api/v1/query_range", params=asked).json()
+    assert ([row["metric"]["instance"] for row in got["data"]["result"]], got["warnings"]) == (["a:1"], warning)
+    for path in ("series", "labels", "label/instance/values"):
+        got = client.get(f"/api/v1/{path}", params={"match[]": "m_total", **span}).json()
+        assert (len(got["data"]), got["warnings"]) == (1, warning)
+    assert "warnings" not in client.get("/api/v1/labels", params={"limit": "2"}).json()
+
+
+def test_statistics_of_a_query_are_told_when_asked_for(client: TestClient) -> None:
+    data = client.get("/api/v1/query", params={"query": "m_total", "time": "1030", "stats": "all"}).json()["data"]
+    assert data["stats"]["timings"].keys() >= {"evalTotalTime", "execTotalTime", "execQueueTime"}
+    assert data["stats"]["samples"].keys() >= {"totalQueryableSamples", "peakSamples"}
+    assert "stats" not in client.get("/api/v1/query", params={"query": "m_total"}).json()["data"]
+
+
+def test_a_query_has_its_own_lookback_and_time(client: TestClient) -> None:
+    asked = {"query": "m_total", "time": "1100"}
+    assert len(client.get("/api/v1/query", params=asked).json()["data"]["result"]) == 2
+    assert client.get("/api/v1/query", params={**asked, "lookback_delta": "39s"}).json()["data"]["result"] == []
+    got = client.get("/api/v1/query", params={**asked, "lookback_delta": "x"})
+    assert got.json()["error"] == 'error parsing lookback delta duration: cannot parse "x" to a valid duration'
+    got = client.get("/api/v1/query", params={**asked, "timeout": "x"})
+    assert got.json()["error"] == 'invalid parameter "timeout": cannot parse "x" to a valid duration'
+    assert client.get("/api/v1/query", params={**asked, "timeout": "5s"}).status_code == 200
+
+
+def test_exemplars_are_none(client: TestClient) -> None:
+    span = {"start": "1795990000000", "end": "1795992000000"}  # milliseconds, as Grafana sends them
+    assert client.get("/api/v1/query_exemplars", params={"query": "test", **span}).json()["data"] == []
+    assert client.post("/api/v1/query_exemplars", data={"query": "1 + 1"}).status_code == 204
+
+
+def test_series_without_times_are_all_there_are(client: TestClient) -> None:
+    assert client.get("/api/v1/labels").json()["data"] == ["__name__", "instance"]
+    later = {"match[]": "m_total", "start": "5000"}
+    assert client.get("/api/v1/series", params=later).json()["data"] == []
+    assert client.get("/api/v1/label/U__instance/values").json()["data"] == ["a:1", "b:2"]
+
+
+def test_what_is_odd_about_a_query_is_told(client: TestClient) -> None:
+    got = client.get("/api/v1/query", params={"query": "quantile(2, m_total)", "time": "1030"}).json()
+    assert got["warnings"] == ["PromQL warning: quantile value should be between 0 and 1, got 2 (1:10)"]
+    assert "infos" not in got
+    source = MemorySource()
+    source.add(labels_of({"__name__": "depth"}), np.arange(0, 60_001, 15_000, dtype=np.int64), np.arange(5.0))
+    app, clock = FastAPI(), ManualClock(now_ms=60_000)
+    app.include_router(router(Engine(source, clock=clock), clock, Answering()))
+    for path, more in (("query", {}), ("query_range", {"start": "0", "end": "60", "step": "15"})):
+        got = TestClient(app).get(f"/api/v1/{path}", params={"query": "rate(depth[1m])", **more}).json()
+        (info,) = got["infos"]
+        assert info.startswith("PromQL info: metric might not be a counter, name does not end in _total/_sum/_count")
+        assert "warnings" not in got

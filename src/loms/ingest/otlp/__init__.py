@@ -1,0 +1,1 @@
+"""The OpenTelemetry protocol: requests of the three signals → series and rows."""

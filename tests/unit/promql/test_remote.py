@@ -1,0 +1,254 @@
+"""The client against a small server whose answers are written down as Prometheus's documentation has them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+import pytest
+
+from loms.core.errors import (
+    ConfigError,
+    LomsError,
+    QueryCancelledError,
+    QueryError,
+    QueryLimitError,
+    QueryTimeoutError,
+    TargetError,
+)
+from loms.core.model import Metadata
+from loms.core.settings import Source
+from loms.promql.remote import MAX_POINTS, RemotePrometheus
+from loms.promql.values import MatrixResult, ScalarResult, StringResult, VectorResult
+
+Form = Mapping[str, list[str]]
+Reply = tuple[int, Any]
+
+
+class Api:
+    """Answers ``/api/v1/…`` by a function of path and form, and keeps what was asked."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[str, str, Form], Reply] = lambda *_: (200, {"status": "success", "data": []})
+        self.asked: list[tuple[str, str, Form, Mapping[str, str]]] = []
+        api = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self._reply("GET", urlsplit(self.path).query)
+
+            def do_POST(self) -> None:
+                self._reply("POST", self.rfile.read(int(self.headers["Content-Length"])).decode())
+
+            def _reply(self, method: str, text: str) -> None:
+                path, form = urlsplit(self.path).path, parse_qs(text, keep_blank_values=True)
+                api.asked.append((method, path, form, dict(self.headers)))
+                status, answer = api.answer(method, path, form)
+                body = gzip.compress(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+                self.send_response(status)
+                self.send_header("Content-Encoding", "gzip")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def gives(self, data: Any, **more: Any) -> None:
+        self.answer = lambda *_: (200, {"status": "success", "data": data, **more})
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    made = Api()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def remote(api: Api, **settings: Any) -> RemotePrometheus:
+    return RemotePrometheus(Source.model_validate({"type": "prometheus", "url": api.url, **settings}))
+
+
+def test_a_vector_is_a_frame_of_one_column(api: Api) -> None:
+    rows = [
+        {"metric": {"__name__": "up", "job": "a"}, "value": [1700000000.123, "1"]},
+        {"metric": {"job": "b"}, "value": [1700000000.123, "NaN"]},
+        {"metric": {}, "value": [1700000000.123, "-Inf"]},
+    ]
+    api.gives({"resultType": "vector", "result": rows})
+    frame = remote(api).instant("up or x", 1_700_000_000_123)
+    assert frame.labels == ({"__name__": "up", "job": "a"}, {"job": "b"}, {})
+    assert frame.times_ms.tolist() == [1_700_000_000_123]
+    np.testing.assert_array_equal(frame.values, [[1.0], [np.nan], [-np.inf]])
+    method, path, form, headers = api.asked[0]
+    assert (method, path) == ("POST", "/api/v1/query")
+    assert form == {"query": ["up or x"], "time": ["1700000000.123"], "timeout": ["30s"]}
+    assert headers["Content-Type"] == "application/x-www-form-urlencoded"
+
+
+def test_results_are_typed(api: Api) -> None:
+    client = remote(api)
+    api.gives({"resultType": "scalar", "result": [1, "2.5"]})
+    assert client.query("2.5", 1000) == ScalarResult(1000, 2.5)
+    assert client.instant("2.5", 1000).labels == ({},)
+    api.gives({"resultType": "string", "result": [1, "x"]})
+    assert client.query('"x"', 1000) == StringResult(1000, "x")
+    api.gives({"resultType": "matrix", "result": [{"metric": {"a": "b"}, "values": [[0.001, "1"], [5, "+Inf"]]}]})
+    found = client.query("m[5m]", 5000)
+    assert isinstance(found, MatrixResult)
+    assert (found.labels, found.times_ms[0].tolist()) == (((("a", "b"),),), [1, 5000])
+    assert found.values[0].tolist() == [1.0, np.inf]
+    with pytest.raises(QueryError, match="gives no frame"):
+        client.instant("m[5m]", 5000)
+
+
+def test_a_long_range_is_asked_for_in_parts_and_put_together(api: Api) -> None:
+    def answer(method: str, path: str, form: Form) -> Reply:
+        start, end, step = (float(form[name][0]) for name in ("start", "end", "step"))
+        times = np.arange(start, end + step / 2, step)
+        assert len(times) <= MAX_POINTS
+        every, odd = ([[t, str(t)] for t in part.tolist()] for part in (times, times[times % 2 == 1]))
+        rows = [{"metric": {"row": "a"}, "values": every}, {"metric": {"row": "b"}, "values": odd}]
+        return 200, {"status": "success", "data": {"resultType": "matrix", "result": rows}}
+
+    api.answer = answer
+    frame = remote(api).range("x", 0, 25_000_000, 1000)
+    assert len(api.asked) == 3
+    assert frame.times_ms.tolist() == list(range(0, 25_001_000, 1000))
+    np.testing.assert_array_equal(frame.values[0], np.arange(25_001))
+    np.testing.assert_array_equal(np.isnan(frame.values[1]), np.arange(25_001) % 2 == 0)
+    assert frame.labels == ({"row": "a"}, {"row": "b"})
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (400, {"errorType": "bad_data", "error": "parse error"}, QueryError),
+        (422, {"errorType": "execution", "error": "too many samples"}, QueryLimitError),
+        (503, {"errorType": "timeout", "error": "query timed out"}, QueryTimeoutError),
+        (499, {"errorType": "canceled", "error": "gone"}, QueryCancelledError),
+        (422, {"errorType": "422", "error": "VictoriaMetrics says no"}, QueryError),
+        (500, {"errorType": "internal", "error": "disk"}, TargetError),
+    ],
+)
+def test_errors_keep_their_kind_and_name_the_endpoint(
+    api: Api, status: int, body: dict[str, str], kind: type[LomsError]
+) -> None:
+    api.answer = lambda *_: (status, {"status": "error", **body})
+    with pytest.raises(kind) as caught:
+        remote(api).query("x", 0)
+    assert type(caught.value) is kind
+    assert caught.value.message == f"{api.url}: {body['error']}"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "text", "reason"),
+    [
+        (200, b"<html>", "does not answer /api/v1/query as Prometheus does", "malformed"),
+        (200, {"status": "success", "data": {"resultType": "vector", "result": [{}]}}, "does not answer", "malformed"),
+        (200, {"status": "success", "data": {"resultType": "odd", "result": []}}, "does not answer", "malformed"),
+        (401, b"no", "answers HTTP 401", "http"),
+        (502, b"bad gateway", "answers HTTP 502", "http"),
+        (302, b"", "answers HTTP 302", "http"),
+    ],
+)
+def test_what_is_no_prometheus_is_said(api: Api, status: int, body: Any, text: str, reason: str) -> None:
+    api.answer = lambda *_: (status, body)
+    with pytest.raises(TargetError, match=text) as caught:
+        remote(api).query("x", 0)
+    assert caught.value.reason == reason
+    assert caught.value.message.startswith(api.url)
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(TargetError, match=r"^nothing answers at http://127\.0\.0\.1:1: ") as caught:
+        RemotePrometheus(Source(type="prometheus", url="http://127.0.0.1:1")).instant("up", 0)
+    assert caught.value.reason == "refused"
+
+
+def test_an_answer_beyond_the_bound_is_refused(api: Api) -> None:
+    api.answer = lambda *_: (200, b"x" * (3 << 20))
+    with pytest.raises(QueryLimitError, match="more than 2 MiB"):
+        RemotePrometheus(Source(type="prometheus", url=api.url), body_bytes=2 << 20).query("x", 0)
+
+
+def test_warnings_are_kept_once_and_go_with_the_result(api: Api) -> None:
+    api.gives({"resultType": "vector", "result": []}, warnings=["w"], infos=["i"], isPartial=True)
+    client = remote(api)
+    partial = "the answer is partial: not every storage node answered"
+    for _ in range(2):
+        result = client.query("x", 0)
+        assert isinstance(result, VectorResult)
+        assert result.warnings == ("w", "i", partial)
+    assert client.warnings == ("w", "i", partial)
+
+
+def test_credentials(api: Api, tmp_path: Any) -> None:
+    def sent(**settings: Any) -> Mapping[str, str]:
+        remote(api, **settings).ask("labels", ())
+        return api.asked[-1][3]
+
+    assert sent(bearer_token="t")["Authorization"] == "Bearer t"
+    assert sent(basic_auth={"username": "u", "password": "p"})["Authorization"] == "Basic dTpw"
+    (tmp_path / "secret").write_text("p\n")
+    held = {"username": "u", "password_file": str(tmp_path / "secret")}
+    assert sent(basic_auth=held)["Authorization"] == "Basic dTpw"
+    assert sent(headers={"X-Scope-OrgID": "team"})["X-Scope-OrgID"] == "team"
+    in_url = api.url.replace("//", "//u:p@") + "/"
+    assert sent(url=in_url)["Authorization"] == "Basic dTpw"
+    assert "u:p" not in remote(api, url=in_url).url
+    assert "Authorization" not in sent()
+
+
+def test_where_post_is_not_taken_get_is(api: Api) -> None:
+    found = {"status": "success", "data": {"resultType": "vector", "result": []}}
+    api.answer = lambda method, *_: (405, b"no") if method == "POST" else (200, found)
+    client = remote(api)
+    assert client.instant("up", 0).labels == ()
+    assert client.instant("up", 0).labels == ()
+    assert [method for method, *_ in api.asked] == ["POST", "GET", "GET"]
+    assert api.asked[-1][2]["query"] == ["up"]
+
+
+def test_series_values_and_metadata(api: Api) -> None:
+    client = remote(api, url=f"{api.url}/prefix/api/v1/")
+    api.gives([{"__name__": "b"}, {"__name__": "a", "x": "y"}])
+    assert client.series(["a", "b"], 1000, 2000) == [(("__name__", "a"), ("x", "y")), (("__name__", "b"),)]
+    assert api.asked[-1][:3] == (
+        "POST",
+        "/prefix/api/v1/series",
+        {"match[]": ["a", "b"], "start": ["1.000"], "end": ["2.000"]},
+    )
+    api.gives(["x/y"])
+    assert client.label_values("a/b") == ["x/y"]
+    assert api.asked[-1][1] == "/prefix/api/v1/label/a%2Fb/values"
+    api.gives({"f": [{"type": "counter", "help": "h", "unit": ""}, {"type": "gauge"}]})
+    assert client.metadata() == {"f": Metadata("f", "counter", "h")}
+    api.answer = lambda *_: (404, b"no such thing")
+    assert client.metadata() == {}
+
+
+@pytest.mark.parametrize("url", ["", "ftp://x", "http://", "http://x:y"])
+def test_a_wrong_url_is_a_mistake_in_the_configuration(url: str) -> None:
+    with pytest.raises(ConfigError, match="is not an http or https URL"):
+        RemotePrometheus(Source().model_copy(update={"url": url}))
+
+
+def test_a_tls_file_that_is_not_there_is_named() -> None:
+    settings = {"type": "prometheus", "url": "https://x", "tls": {"ca_file": "/nowhere/ca.pem"}}
+    with pytest.raises(ConfigError, match=r"^source\.tls: /nowhere/ca\.pem cannot be used"):
+        RemotePrometheus(Source.model_validate(settings))
