@@ -1,6 +1,6 @@
 """How much OTLP one core takes: spans, points and histograms per second of CPU, in protobuf and JSON, HTTP and gRPC.
 
-A ``loms up`` of its own receives requests that were encoded beforehand; what counts is the CPU time of its whole process
+A ``loms up`` of its own receives requests encoded beforehand; what counts is the CPU time of its whole process
 (decoding, storing, merging, answering), so that a figure says what one core takes. Spans have 12 attributes (half of
 them GenAI's), every second one an event; points have 4 attributes and 20,000 series; histograms have 14 bounds.
 

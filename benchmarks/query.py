@@ -2,9 +2,9 @@
 
 Fifty instances with 500 series each, taken from a real vLLM's exposition, over six hours at 15 s (36 million samples):
 counters and buckets grow with an activity of their own, gauges wander, a tenth of the instances restart. Prometheus
-and VictoriaMetrics get them by remote write, LOMS by its store's inserts in the same portions; then each is asked alone
-on the machine. A range query (of five hours: the first only fills the
-windows) has the steps of a panel that is 720 points wide; an instant query is a rule's.
+and VictoriaMetrics get them by remote write, LOMS by its store's inserts in the same portions; then they are asked in
+turns. A range query (of five hours at most: the first hour only fills the windows) has the steps of a panel that is 720
+points wide; an instant query is a rule's.
 
 Reported per query are the median times and LOMS's share of Prometheus's and VictoriaMetrics's, and per system the
 bytes on disk a sample and the memory before and after the queries. All must answer all queries with equally many
@@ -28,6 +28,7 @@ import tempfile
 import time
 import urllib.parse
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ QUERIES = (
     Query("cache hit ratio", f"sum by (model_name) (rate({HITS}[5m])) / sum by (model_name) (rate({ASKED}[5m]))", 5),
     Query("KV cache use", "vllm:kv_cache_usage_perc", 5),
     Query("KV cache use, now", "vllm:kv_cache_usage_perc", 0.25),
-    Query("most loaded", "topk(5, vllm:num_requests_running)", 1),
+    Query("most loaded", "topk(5, vllm:kv_cache_usage_perc)", 1),
     Query("peak of the queue", "max by (model_name) (max_over_time(vllm:num_requests_waiting[10m]))", 5),
     Query("all buckets by name", 'sum by (__name__) ({__name__=~"vllm:.*_seconds_bucket"})', 1),
     Query("requests by end", "sum by (finished_reason) (increase(vllm:request_success_total[1h]))", 5),
@@ -319,36 +320,21 @@ def size(system: str, directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
 
 
-def measure(system: str, fleet: Fleet, directory: Path, runs: int, settle: float) -> dict[str, Any]:
+@contextmanager
+def loaded(system: str, fleet: Fleet, directory: Path) -> Iterator[tuple[int, int, float]]:
+    """The system with all samples: its process, its port, and the seconds that loading took."""
     port = free_port()
-    command = commands(directory, port)[system]
-    if not shutil.which(command[0]):
-        return {"unavailable": "not installed"}
-    begun = time.monotonic()
+    command, begun = commands(directory, port)[system], time.monotonic()
     if system == "loms":
         store(fleet, directory / "data")
-        begun = time.monotonic() - begun
+        begun -= time.monotonic()
     with running(command, directory) as process:
-        api = Api(port)
-        api.ready(process)
+        Api(port).ready(process)
         if system != "loms":
             begun = time.monotonic()
             send(fleet, port)
-            begun = time.monotonic() - begun
-        time.sleep(settle)  # merges and compactions
-        api = Api(port)
-        found: dict[str, Any] = {"load_seconds": round(begun, 1), "rss_mb_before": round(rss_mb(process.pid))}
-        times, answers = {}, {}
-        for query in QUERIES:
-            _, answers[query.name] = api.ask(query, fleet.end_ms)
-            times[query.name] = statistics.median(api.ask(query, fleet.end_ms)[0] for _ in range(runs))
-        found |= {
-            "rss_mb": round(rss_mb(process.pid)),
-            "ms": {name: round(seconds * 1000, 2) for name, seconds in times.items()},
-            "series": {name: len(json.loads(body)["data"]["result"]) for name, body in answers.items()},
-        }
-    found["bytes_per_sample"] = round(size(system, directory / "data") / fleet.samples, 2)
-    return found | {"answers": answers}
+            begun -= time.monotonic()
+        yield process.pid, port, -begun
 
 
 def compare(options: argparse.Namespace) -> dict[str, Any]:
@@ -357,14 +343,27 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
     settle = options.settle if options.settle is not None else 2.0 if options.quick else 60.0
     fleet = Fleet(instances, int(time.time()) // 60 * 60_000)
     results: dict[str, Any] = {}
+    answers: dict[str, dict[str, bytes]] = {}
     with tempfile.TemporaryDirectory(prefix="loms-query-") as name:
-        for system in options.only:
-            print(f"{system}: {fleet.samples:,} samples", file=sys.stderr)
-            directory = Path(name, system)
-            directory.mkdir()
-            results[system] = measure(system, fleet, directory, runs, settle)
-            shutil.rmtree(directory)
-    answers = {system: found.pop("answers", {}) for system, found in results.items()}
+        folders = {system: Path(name, system) for system in options.only}
+        with ExitStack() as stack:
+            ports, pids = {}, {}
+            for system, directory in folders.items():
+                directory.mkdir()
+                if not shutil.which(commands(directory, 1)[system][0]):
+                    results[system] = {"unavailable": "not installed"}
+                    continue
+                print(f"{system}: {fleet.samples:,} samples", file=sys.stderr)
+                pids[system], ports[system], seconds = stack.enter_context(loaded(system, fleet, directory))
+                results[system] = {"load_seconds": round(seconds, 1)}
+            time.sleep(settle)  # merges and compactions
+            for system, pid in pids.items():
+                results[system]["rss_mb_before"] = round(rss_mb(pid))
+            times, answers = asked(ports, fleet.end_ms, runs)
+            for system, pid in pids.items():
+                results[system] |= {"rss_mb": round(rss_mb(pid)), "ms": times[system]}
+        for system in pids:
+            results[system]["bytes_per_sample"] = round(size(system, folders[system] / "data") / fleet.samples, 2)
     return {
         **results,
         "compared": ratios(results, answers),
@@ -373,6 +372,25 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
         "machine": machine(),
         "commit": commit(),
     }
+
+
+def asked(
+    ports: dict[str, int], end_ms: int, runs: int
+) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, bytes]]]:
+    """Per system and query the median milliseconds and the answer. The systems take turns at each run."""
+    apis = {system: Api(port) for system, port in ports.items()}
+    times: dict[str, dict[str, float]] = {system: {} for system in ports}
+    answers: dict[str, dict[str, bytes]] = {system: {} for system in ports}
+    for query in QUERIES:
+        seconds: dict[str, list[float]] = {system: [] for system in ports}
+        for run in range(runs + 1):
+            for system, api in apis.items():
+                spent, answers[system][query.name] = api.ask(query, end_ms)
+                if run:  # the first one fills caches
+                    seconds[system].append(spent)
+        for system, spent_each in seconds.items():
+            times[system][query.name] = round(statistics.median(spent_each) * 1000, 2)
+    return times, answers
 
 
 def ratios(results: dict[str, Any], answers: dict[str, dict[str, bytes]]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,10 @@ from loms.core.settings import ClickHouse, Store, Tls
 from loms.promql.clickhouse import ClickHouseSource
 from loms.promql.engine import Engine
 from loms.store.database import Database
+from loms.store.rollups import Roller
 from loms.store.series import series_rows
+from loms.store.trace_conditions import Condition
+from loms.store.traces import TraceTables
 
 pytestmark = pytest.mark.integration
 
@@ -90,6 +94,58 @@ def test_a_limit_in_a_subquery_holds_over_all_shards(database: Database) -> None
         "SELECT count() AS n FROM samples WHERE series_id IN (SELECT series_id FROM samples ORDER BY series_id LIMIT 3)"
     )
     assert number(database, newest) == 3
+
+
+def test_long_lists_of_numbers_may_be_asked_for(database: Database) -> None:
+    database.insert_arrow("samples", samples(30_000))
+    assert len(database.last_values(range(10_000, 60_000), 0)) == 20_000
+
+
+def test_rollups_are_made_from_all_shards(clickhouse: Place, tmp_path: Path) -> None:
+    """100 series, each with a sample of its number every 15 s of an hour."""
+    hour_ms = SystemClock().now_ms() // 3_600_000 * 3_600_000
+    clock = ManualClock(hour_ms + 600_000)
+    ids = np.repeat(np.arange(100, dtype=np.uint64), 240)
+    times = np.tile(hour_ms - 3_600_000 + 15_000 * np.arange(1, 241), 100).astype("datetime64[ms]")
+    with Database.configured(clickhouse.store(tmp_path), clock) as database:
+        database.insert_arrow("samples", pa.table({"series_id": ids, "ts": times, "value": ids.astype(float)}))
+        roller = Roller(database, clock)
+        while roller.roll():
+            pass
+        for table, rows in (("rollup_minute", 6000), ("rollup_hour", 100)):
+            found = database.query_columns(
+                f"SELECT count() AS n, sum(samples) AS samples, sum(total) AS total FROM {table} FINAL"
+            )
+            assert [column[0].as_py() for column in found.values()] == [rows, 24_000, 240 * sum(range(100))]
+
+
+def test_spans_are_found_on_all_shards(database: Database) -> None:
+    now_ns = SystemClock().now_ms() * 1_000_000
+    names = [f"{number:032x}" for number in range(40)]
+    spans: dict[str, Any] = {
+        "Timestamp": pa.array([now_ns] * 40, pa.timestamp("ns")),
+        "TraceId": names,
+        "SpanId": [f"{number:016x}" for number in range(40)],
+        "SpanName": ["work"] * 40,
+        "ServiceName": ["here"] * 40,
+        "Duration": pa.array([1000] * 40, pa.uint64()),
+    }
+    database.insert_arrow("otel_traces", pa.table(spans))
+    tables = TraceTables(database)
+    now_ms = now_ns // 1_000_000
+    service = Condition("service", "=", "here")
+    assert {one.trace_id for one in tables.search([service], now_ms - 1000, now_ms + 1000, limit=100)} == set(names)
+    assert len(tables.search([service], now_ms - 1000, now_ms + 1000, limit=7)) == 7
+    assert all(len(tables.trace(name).spans) == 1 for name in names)
+
+
+def test_a_closed_store_is_one_sentence(clickhouse: Place, tmp_path: Path) -> None:
+    with Database.configured(clickhouse.store(tmp_path), SystemClock()) as database:
+        pass
+    with pytest.raises(StoreError, match="the store is closed"):
+        number(database)
+    with pytest.raises(StoreError, match="the store is closed"):
+        database.insert_arrow("samples", samples(1))
 
 
 def test_a_store_that_is_up_to_date_is_left_alone(clickhouse: Place, tmp_path: Path) -> None:

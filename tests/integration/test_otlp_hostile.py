@@ -65,7 +65,7 @@ HOSTILE = {
     "a length of eleven bytes": (400, b"\x0a" + b"\xff" * 11, PROTOBUF, ""),
     "nested beyond protobuf's bounds": (400, nested(5000), PROTOBUF, ""),
     "nested within them": (200, nested(20), PROTOBUF, ""),
-    "JSON nested beyond Python's": (400, b"[" * (3 * MIB), JSON, ""),
+    "JSON nested beyond Python's": (400, b"[" * (MIB // 2), JSON, ""),
     "an integer of a million digits": (400, b'{"resourceSpans":[{"schemaUrl":' + b"9" * MIB + b"}]}", JSON, ""),
     "half a character": (400, b'{"a":"\xe2\x82"}', JSON, ""),
     "no text": (400, in_span(field(5, b"\xff\xfe")), PROTOBUF, ""),

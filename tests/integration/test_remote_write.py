@@ -117,6 +117,28 @@ def test_prometheus_sends_and_nothing_is_lost_while_nobody_takes_it(tmp_path: Pa
         assert loms.get("/api/status")["dropped_samples"].get("conflicting", 0) == 0
 
 
+@pytest.mark.skipif(bool(missing("prometheus")), reason="Debian's prometheus is not installed")
+def test_an_engine_that_a_prometheus_scrapes_is_an_engine_here(tmp_path: Path) -> None:
+    with (
+        EngineServer(VLLM, "0.32.0") as engine,
+        Loms(tmp_path, []) as loms,
+        prometheus(tmp_path, scrape_config(int(engine.instance.rpartition(":")[2]), loms.url)),
+    ):
+
+        def row() -> dict[str, object]:
+            return next((one for one in loms.get("/api/engines") if one["instance"] == engine.instance), {})
+
+        wait_until(lambda: row().get("state") in ("idle", "busy"), 90, "the state of a pushed engine")
+        assert (row()["engine"], row()["job"], row()["up"]) == ("vllm", "gen", True)
+        until = time.time()
+        raw = queried(loms.url, "vllm:num_requests_running", until)
+        canonical = queried(loms.url, "llm_engine_requests_running", until)
+        newest = [max(points.items()) for series in (raw, canonical) for points in series.values()]
+        assert len(newest) == 2
+        assert newest[0][1] == newest[1][1]
+        assert loms.get("/api/incidents")["incidents"] == []
+
+
 @pytest.mark.skipif(bool(missing("vmagent", "victoria-metrics")), reason="Debian's VictoriaMetrics is not installed")
 def test_vmagent_sends_to_loms_what_it_sends_to_victoria_metrics(tmp_path: Path) -> None:
     with Host(counting(odd=False)) as target, Loms(tmp_path, []) as loms, victoria_metrics(tmp_path) as peer:

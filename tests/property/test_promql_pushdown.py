@@ -88,7 +88,7 @@ WINDOWED = sorted({*GRID_FUNCTIONS} - {"last", "timestamp", "predict_linear"})
 LEAVES = ("{}", *(f"{function}({{}}[{{}}ms])" for function in WINDOWED))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     data=st.lists(st.tuples(st.sampled_from(["", "a", "b"]), series()), min_size=1, max_size=8),
     shared=st.booleans(),

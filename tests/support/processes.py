@@ -79,6 +79,7 @@ class Loms:
             "server": {"port": self.port},
             "store": {"path": str(folder / "data")},
             "scrape": {"discover": {"enabled": False}, "jobs": [{"name": "engines", "targets": list(instances)}]},
+            "receive": {"otlp_http_port": None, "otlp_grpc_port": None},  # several LOMS run at once
         }
         for section, values in (settings or {}).items():
             if isinstance(values, Mapping):

@@ -47,10 +47,13 @@ class Rolled:
         self.engine = self.engine_at(self.clock)
 
     def engine_at(self, clock: Clock) -> Engine:
+        return Engine(self.source_at(clock), LIMITS, clock)
+
+    def source_at(self, clock: Clock) -> ClickHouseSource:
         rollups = Rollups(
             self.database.query_columns, clock, samples_seconds=self.retention_seconds, minute_seconds=90 * DAY, dense=0
         )
-        return Engine(ClickHouseSource(self.database.query_columns, rollups=rollups), LIMITS, clock)
+        return ClickHouseSource(self.database.query_columns, rollups=rollups)
 
     def advance_to(self, now_ms: int) -> None:
         self.clock.advance((now_ms - self.clock.now_ms()) / 1000)

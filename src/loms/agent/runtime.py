@@ -12,6 +12,7 @@ from loms.agent import targets as configured
 from loms.agent.contracts import LOOK_SECONDS, ContractWatch, Forgetful, Notes, Sight
 from loms.agent.metadata import DescribedReader, DescribedSink, Note
 from loms.agent.reader import AnswerReader
+from loms.agent.status import engine_status
 from loms.agent.users import UsersOfMetrics
 from loms.collect.completion import CompletionClient
 from loms.collect.discovery import FileDiscovery, PortDiscovery, Static
@@ -27,7 +28,7 @@ from loms.core.guard import guard
 from loms.core.model import EngineStatus, Labels, Shape, Sink
 from loms.core.settings import Config, ScrapeJob
 from loms.engines.custom import declare
-from loms.engines.engine import engines, known_paths, recognise
+from loms.engines.engine import known_paths, recognise
 from loms.engines.identity import keep_identified
 from loms.engines.translate import Translator
 from loms.ingest.exposition import Limits
@@ -150,28 +151,14 @@ class Agent:
 
     def engines(self) -> list[EngineStatus]:
         """One row per target that is, or was at its last good scrape, a known engine."""
-        rows = []
-        for scraper in self._pool.scrapers if self._pool else ():
-            plan, target = self._translators[scraper].newest, scraper.target
-            if plan is None or not plan.engine or engines[plan.engine].device:
-                continue
-            labels = dict(plan.labels)
-            rows.append(
-                EngineStatus(
-                    instance=target.instance,
-                    job=target.job,
-                    engine=plan.engine,
-                    model=plan.model,
-                    version=plan.version,
-                    zone=labels.get("deployment_zone", ""),
-                    simulated=labels.get("simulated") == "true",
-                    up=bool(scraper.last and scraper.last.ok),
-                    unavailable=plan.unavailable,
-                    unmapped=plan.unmapped,
-                    contract=self._contracts.findings(scraper),
-                )
-            )
-        return rows
+        scrapers = self._pool.scrapers if self._pool else ()
+        rows = [engine_status(s, self._translators[s], self._contracts.findings(s)) for s in scrapers]
+        return [row for row in rows if row is not None]
+
+    def scrapes(self, job: str, instance: str) -> bool:
+        """Whether this is one of the agent's own targets."""
+        scrapers = self._pool.scrapers if self._pool else ()
+        return any((one.target.job, one.target.instance) == (job, instance) for one in scrapers)
 
     async def _watch_contracts(self) -> None:
         """Look at every target now and then. What takes a while, or may wait for the store, happens in a thread."""

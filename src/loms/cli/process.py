@@ -13,6 +13,7 @@ from typing import Any
 
 import uvicorn
 
+from loms.agent.pushed import Pushed
 from loms.agent.runtime import Agent
 from loms.core import log
 from loms.core.clock import SystemClock
@@ -71,15 +72,17 @@ async def _serve(config: Config, listener: socket.socket, tls: dict[str, str], c
     url = f"http{'s' if tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
     with Server(config, clock, url, shard) as server:
         work = [asyncio.create_task(server.run(), name="server")]
-        collected = Collected()
+        agent: Agent | None = None
         if collect:
             notes = partial(TargetNotes, server.database, clock)
             agent = Agent(
                 config, server.sink, clock, recall=server.recall, notes=notes, note=server.metadata.note, own_port=port
             )
-            collected = Collected(agent.engines, agent.targets, agent.problems, agent.exposed)
             work.append(asyncio.create_task(agent.run(), name="agent"))
-        app = build(server, collected)
+        pushed = Pushed(server.sink, clock, server.metadata.of, agent.scrapes if agent else lambda *_: False)
+        server.listeners.append(pushed)
+        work.append(asyncio.create_task(pushed.run(), name="pushed"))
+        app = build(server, _collected(agent, pushed))
         listening: dict[str, Any] = {"log_config": None, "access_log": False, "lifespan": "off", **tls}
         http = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=3, **listening))
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -100,6 +103,12 @@ async def _serve(config: Config, listener: socket.socket, tls: dict[str, str], c
     for task in work:
         with suppress(asyncio.CancelledError):
             task.result()
+
+
+def _collected(agent: Agent | None, pushed: Pushed) -> Collected:
+    if agent is None:
+        return Collected(pushed.engines)
+    return Collected(lambda: [*agent.engines(), *pushed.engines()], agent.targets, agent.problems, agent.exposed)
 
 
 def _stop_if_failed(task: asyncio.Task[None], http: uvicorn.Server) -> None:

@@ -40,12 +40,21 @@ metadata_dropped = Counter(
     "Metric families whose type and help were not kept, for there are too many.",
     registry=registry,
 )
+untranslated = Counter(
+    "loms_untranslated_samples",
+    "Pushed samples of engines that did not become canonical, by reason.",
+    ["reason"],
+    registry=registry,
+)
 targets = Gauge("loms_targets", "Targets known, by discovery.", ["discovered_by"], registry=registry)
 
 samples_written = Counter("loms_written_samples", "Samples acknowledged by the store.", registry=registry)
 series_written = Counter("loms_written_series", "Series rows acknowledged by the store.", registry=registry)
 write_queue = Gauge("loms_write_queue_samples", "Samples waiting to be written.", registry=registry)
 write_seconds = Histogram("loms_write_duration_seconds", "One flush to the store.", buckets=_FAST, registry=registry)
+store_retries = Counter(
+    "loms_store_retries", "Requests to a ClickHouse that were sent again, to it or to another host.", registry=registry
+)
 write_failures = Counter("loms_write_failures", "Flushes that the store refused (retried).", registry=registry)
 
 otlp_items = Counter(

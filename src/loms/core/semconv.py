@@ -209,3 +209,9 @@ CATALOGUE: dict[str, Metric] = {metric.name: metric for metric in _TABLE}
 
 BY_PROMETHEUS: dict[str, Metric] = {metric.prometheus: metric for metric in _TABLE}
 """By Prometheus family name."""
+
+
+def is_canonical(name: str) -> bool:
+    """Whether a series' name is one of the catalogue's, those of a histogram's parts included."""
+    part = next((part for part in ("_bucket", "_sum", "_count") if name.endswith(part)), "")
+    return name in BY_PROMETHEUS or name.removesuffix(part) in BY_PROMETHEUS

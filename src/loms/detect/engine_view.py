@@ -40,6 +40,8 @@ PROGRESS = (PROGRESS_TOTAL, *CANONICAL_PROGRESS)
 RUNNING, WAITING = "llm_engine_requests_running", "llm_engine_requests_waiting"
 IDENTITY = ("deployment_zone", "engine", "instance", "job", "model", "simulated")
 
+PUSHED_LAG_SECONDS = 10.0
+
 Target = tuple[str, str]
 """(job, instance)"""
 
@@ -174,7 +176,7 @@ def _from_activity(
                 contact=contact,
                 probe=probes.get(target),
                 known=True,
-                current=last_ms is not None and good_ms is not None and last_ms >= good_ms,
+                current=last_ms is not None and good_ms is not None and last_ms >= good_ms - _lag_ms(contact),
                 running=_number(fill_forward(running[i : i + 1])[0, -1]),
                 waiting=_number(fill_forward(waiting[i : i + 1])[0, -1]),
                 progress_ms=_time(times, moved[i]),
@@ -185,6 +187,13 @@ def _from_activity(
             )
         )
     return views
+
+
+def _lag_ms(contact: Contact | None) -> float:
+    """How far a target's canonical series may be behind its newest good scrape: those of a target that others scrape
+    and push here come some seconds after its ``up``.
+    """
+    return max(PUSHED_LAG_SECONDS, 1.5 * contact.interval_seconds) * 1000 if contact else 0.0
 
 
 def _loaded(load: Floats, frames: Mapping[str, Frame], index: Mapping[tuple[Labels, str], int]) -> Ints:

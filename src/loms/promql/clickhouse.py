@@ -41,7 +41,7 @@ class ClickHouseSource:
         self._pushed_from = pushed_from or Threshold()
 
     def series(self, matchers: Matchers, start_ms: int | None, end_ms: int | None, budget: Budget) -> Sequence[Labels]:
-        index = self._selection.find(matchers, budget)
+        index = self._find(matchers, start_ms, budget)
         if start_ms is None or end_ms is None:
             return index.labels
         found: set[int] = set()
@@ -55,7 +55,14 @@ class ClickHouseSource:
         return [labels for row, labels in enumerate(index.labels) if row in found]
 
     def samples(self, matchers: Matchers, start_ms: int, end_ms: int, budget: Budget) -> Samples:
-        return self._samples(self._selection.find(matchers, budget), start_ms, end_ms, budget)
+        return self._samples(self._find(matchers, start_ms, budget), start_ms, end_ms, budget)
+
+    def _find(self, matchers: Matchers, start_ms: int | None, budget: Budget) -> Index:
+        """The series that may have samples after ``start_ms``, or all."""
+        return self._selection.find(matchers, budget, self._seen_ms(start_ms))
+
+    def _seen_ms(self, start_ms: int | None) -> int:
+        return self._rollups.seen_ms(start_ms) if self._rollups and start_ms is not None else 0
 
     def _samples(self, index: Index, start_ms: int, end_ms: int, budget: Budget) -> Samples:
         counts = np.zeros(len(index.labels), np.int64)
@@ -81,7 +88,7 @@ class ClickHouseSource:
         pieces = self._rollups.pieces(function, grid, window_ms) if self._rollups else ()
         if not pieces and function not in GRID_FUNCTIONS:
             return None
-        index = self._selection.find(matchers, budget)
+        index = self._find(matchers, grid.start_ms - window_ms, budget)
         if not pieces:
             return self._sampled(function, index, grid, window_ms, arg, budget)
         parts: list[Vector] = []
@@ -138,7 +145,17 @@ class ClickHouseSource:
         rollups, start_ms = self._rollups, grid.start_ms - window_ms
         if rollups and (rollups.thins(function, start_ms) or rollups.pieces(function, grid, window_ms)):
             return None
-        return aggregate(self._selection, self._pushed_from, node, function, matchers, grid, window_ms, budget)
+        return aggregate(
+            self._selection,
+            self._pushed_from,
+            node,
+            function,
+            matchers,
+            grid,
+            window_ms,
+            budget,
+            self._seen_ms(start_ms),
+        )
 
     def _rows(self, layer: Layer, start_ms: int, end_ms: int, budget: Budget) -> tuple[Ids, Ints, Floats]:
         """Keys, times and values of the layer's samples, by key and time, each time once."""

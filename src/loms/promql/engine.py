@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from loms.core.model import Frame, Labels
 from loms.promql.annotations import Annotations
 from loms.promql.evaluate import Evaluator
 from loms.promql.parse import parse, parse_selector
+from loms.promql.sides import Sides
 from loms.promql.source import Budget, Cancel, Capacity, Limits, Samples, Source
 from loms.promql.syntax import NAME, Matchers, Node, Range, Subquery, value_type
 from loms.promql.values import (
@@ -41,11 +43,19 @@ class Engine:
     ScalarResult(at_ms=0, value=7.0, warnings=(), infos=())
     """
 
-    def __init__(self, source: Source, limits: Limits | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+        workers: Executor | None = None,
+    ) -> None:
+        """With ``workers`` the two sides of an operator are read at the same time; the source must allow that."""
         self._source = source
         self._limits = limits or Limits()
         self._clock = clock or SystemClock()
         self._capacity = Capacity()
+        self._workers = workers
 
     def range(self, expr: str, start_ms: int, end_ms: int, step_ms: int) -> Frame:
         """The expression at each step, series sorted by labels; a scalar is one series without labels."""
@@ -163,7 +173,7 @@ class Engine:
         self, node: Node, grid: Grid, cancel: Cancel | None = None, notes: Annotations | None = None
     ) -> Value:
         with self._budget(cancel) as budget, np.errstate(all="ignore"):
-            return Evaluator(self._source, budget, grid, notes).result(node)
+            return Evaluator(self._source, budget, grid, notes, Sides(self._workers)).result(node)
 
     def _ranged(self, node: Node, grid: Grid, cancel: Cancel | None = None, notes: Annotations | None = None) -> Vector:
         if value_type(node) not in ("vector", "scalar"):

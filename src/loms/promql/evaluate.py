@@ -16,6 +16,7 @@ from loms.promql.context import Context
 from loms.promql.functions import FUNCTIONS
 from loms.promql.info import Enrichment, reference
 from loms.promql.operators import binary, negated
+from loms.promql.sides import Sides, selectors_of
 from loms.promql.source import Budget, Samples, Source
 from loms.promql.syntax import (
     NAME,
@@ -41,14 +42,22 @@ _ARGUMENTS = {"quantile_over_time": (1, 0), "predict_linear": (0, 1)}
 class Evaluator:
     """Evaluates the nodes of one query; ``query`` is its own grid, which ``@ start()`` and ``@ end()`` refer to.
 
-    ``notes`` collects what the answer should be read with.
+    ``notes`` collects what the answer should be read with; ``sides`` may evaluate two operands at the same time.
     """
 
-    def __init__(self, source: Source, budget: Budget, query: Grid, notes: Annotations | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        budget: Budget,
+        query: Grid,
+        notes: Annotations | None = None,
+        sides: Sides | None = None,
+    ) -> None:
         self._source = source
         self._budget = budget
         self._query = query
         self.notes = notes or Annotations()
+        self._sides = sides or Sides()
         self._leaves: dict[tuple[str, Selector, int, Grid, float | None], Vector] = {}
         self._rules: dict[type, Callable[[Node, Grid], Value]] = {
             Number: lambda node, grid: np.full(len(grid), cast(Number, node).value),
@@ -101,7 +110,12 @@ class Evaluator:
         return Grid.instant((named[at] if isinstance(at, str) else at) - offset_ms)
 
     def _binary(self, node: Binary, grid: Grid) -> Value:
-        return binary(node, self.value(node.left, grid), self.value(node.right, grid))
+        left, right = selectors_of(node.left), selectors_of(node.right)
+        if not left or not right or left & right:  # what both read is read once, one after the other
+            return binary(node, self.value(node.left, grid), self.value(node.right, grid))
+        return binary(
+            node, *self._sides.both(lambda: self.value(node.left, grid), lambda: self.value(node.right, grid))
+        )
 
     def _aggregation(self, node: Aggregation, grid: Grid) -> Vector:
         param = None if node.param is None else self.value(node.param, grid)

@@ -49,11 +49,12 @@ def aggregate(
     grid: Grid,
     window_ms: int,
     budget: Budget,
+    seen_ms: int = 0,
 ) -> Vector | None:
     """The aggregation at each time of the grid; None where folding here is as fast, or the only right way."""
     if node.op not in _FOLDS or function not in GRID_FUNCTIONS or function == "predict_linear":
         return None
-    index = selection.find(matchers, budget)
+    index = selection.find(matchers, budget, seen_ms)
     if len(index.labels) < threshold.series or not _is_plain(index, function, matchers):
         return None
     if function not in _KEEP_NAME:

@@ -19,6 +19,9 @@ from loms.promql.values import Grid
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
+DAY_MS = 86_400_000
+UNSEEN_MS = 3 * DAY_MS
+"""To spare, as series are kept longer than what they have."""
 COARSE_MS = 300_000
 """From this step on minutes may be read in place of samples that are still there."""
 DENSE, DENSE_ORDERED = 6.0, 8.0
@@ -134,6 +137,14 @@ class Rollups:
     def thins(self, function: str, start_ms: int) -> bool:
         """Whether samples since ``start_ms`` are gone that rows cannot stand for: `thinned` ones are to be used."""
         return function not in windows and start_ms < self._clock.now_ms() - self._samples_ms
+
+    def seen_ms(self, start_ms: int) -> int:
+        """Since when a series must have been seen that has samples after ``start_ms``; whole days.
+
+        Series are kept as long as their rows, which may be years, and most of them ended long before a usual query.
+        A living series may go unseen for as long as samples are kept (`loms.store.series`).
+        """
+        return (start_ms - self._samples_ms - UNSEEN_MS) // DAY_MS * DAY_MS
 
     def _fits(self, function: str, grid: Grid, window_ms: int, width_ms: int) -> bool:
         """Whether rows give exactly what samples do. Of the newest sample it matters only where the window ends."""

@@ -143,29 +143,34 @@ class Selection:
         self._end_query = end_query
         self._series_version = series_version
         self._labels: dict[int, Labels] = {}
-        self._found: tuple[int, dict[Matchers, Index]] = (-1, {})
+        self._found: tuple[int, dict[tuple[Matchers, int], Index]] = (-1, {})
         """A version of the series table, and what was found in it."""
 
-    def find(self, matchers: Matchers, budget: Budget) -> Index:
-        """The series that match. Raises `QueryLimitError` when they are more than a selector may match."""
+    def find(self, matchers: Matchers, budget: Budget, seen_ms: int = 0) -> Index:
+        """The series that match, and were seen since ``seen_ms``.
+
+        Raises `QueryLimitError` when they are more than a selector may match.
+        """
         if self._series_version is None:
-            return self._searched(matchers, budget)
+            return self._searched(matchers, seen_ms, budget)
         version = self._series_version()
         found_in, found = self._found
         if version != found_in:
             found = {}
             self._found = version, found
-        index = found.get(matchers)
+        index = found.get((matchers, seen_ms))
         if index is None:
-            index = self._searched(matchers, budget)
+            index = self._searched(matchers, seen_ms, budget)
             if sum(one.found for one in tuple(found.values())) + index.found > _CACHED_SERIES:
                 found.clear()
-            found[matchers] = index
+            found[matchers, seen_ms] = index
         budget.check_series(index.found)
         return index
 
-    def _searched(self, matchers: Matchers, budget: Budget) -> Index:
+    def _searched(self, matchers: Matchers, seen_ms: int, budget: Budget) -> Index:
         where = condition(matchers)
+        if seen_ms > 0:
+            where += f" AND last_seen >= fromUnixTimestamp64Milli({seen_ms})"
         known = self._labels
         if len(known) > _CACHED_LABELS:
             known = self._labels = {}

@@ -115,6 +115,7 @@ class Budget:
         self.cancel = cancel or Cancel()
         self._capacity = capacity or Capacity()
         self._large = False
+        self._counting = threading.Lock()
         self._clock = clock
         self._deadline = clock.monotonic() + limits.timeout_seconds
         self._samples = 0
@@ -152,12 +153,13 @@ class Budget:
 
     def take_samples(self, count: int) -> None:
         """Raises `QueryLimitError` when the query would have more samples in memory than it may."""
-        self._samples += count
-        if self._samples > self.limits.max_samples:
-            raise self.too_large()
-        if self._samples > self._capacity.light_samples and not self._large:
-            self._capacity.enter(self)
-            self._large = True
+        with self._counting:
+            self._samples += count
+            if self._samples > self.limits.max_samples:
+                raise self.too_large()
+            if self._samples > self._capacity.light_samples and not self._large:
+                self._capacity.enter(self)
+                self._large = True
 
     def check_series(self, count: int) -> None:
         """Raises `QueryLimitError` when a selector matches more series than it may."""

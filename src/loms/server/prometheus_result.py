@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
-import numpy as np
-
-from loms.core.model import Ints
+from loms.core.model import Labels
 from loms.promql.values import MatrixResult, Result, ScalarResult, StringResult, VectorResult
+from loms.server.points import points_json, texts
 from loms.server.prometheus_answer import to_json
 from loms.server.wire import format_time, format_value
 
@@ -23,8 +23,8 @@ def result_json(result: Result) -> str:
     if isinstance(result, StringResult):
         return f'{{"resultType":"string","result":[{at},{to_json(result.value)}]}}'
     rows = (
-        f'{{"metric":{to_json(dict(labels))},"value":[{at},"{format_value(value)}"]}}'
-        for labels, value in zip(result.labels, result.values.tolist(), strict=True)
+        f'{{"metric":{_metric(labels)},"value":[{at},"{value}"]}}'
+        for labels, value in zip(result.labels, texts(result.values).to_pylist(), strict=True)
     )
     return f'{{"resultType":"vector","result":[{",".join(rows)}]}}'
 
@@ -38,10 +38,11 @@ def truncated(result: VectorResult | MatrixResult, limit: int) -> VectorResult |
 
 
 def _matrix(result: MatrixResult) -> Iterator[str]:
-    times: Ints | None = None
-    stamps: list[str] = []
-    for labels, own, values in zip(result.labels, result.times_ms, result.values, strict=True):
-        if times is None or not np.array_equal(own, times):  # most series of a range query have the same
-            times, stamps = own, [f'[{format_time(at)},"' for at in own.tolist()]
-        points = [f'{stamp}{format_value(value)}"]' for stamp, value in zip(stamps, values.tolist(), strict=True)]
-        yield f'{{"metric":{to_json(dict(labels))},"values":[{",".join(points)}]}}'
+    for labels, points in zip(result.labels, points_json(result.times_ms, result.values), strict=True):
+        yield f'{{"metric":{_metric(labels)},"values":[{points}]}}'
+
+
+@lru_cache(maxsize=50_000)
+def _metric(labels: Labels) -> str:
+    """The same series are asked for again and again."""
+    return to_json(dict(labels))

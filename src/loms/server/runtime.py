@@ -15,7 +15,7 @@ from loms.alerting.receiver import receivers_of
 from loms.core.clock import Clock
 from loms.core.errors import LomsError
 from loms.core.guard import guard
-from loms.core.model import Alert
+from loms.core.model import Alert, Sink
 from loms.core.settings import Config
 from loms.forward.otlp import OtlpOut, otlp_outs_of
 from loms.forward.remote_write import RemoteWriteOut, outs_of, resolver
@@ -89,7 +89,9 @@ class Server:
             before=self.roller.note if self.roller else None,
         )
         self.sink = Tee(self.writer, self.remote_writes)
-        self.arrivals = Arrivals(self.sink, self.database, clock)
+        self.listeners: list[Sink] = []
+        """Who is told of what others push, beside the store."""
+        self.arrivals = Arrivals(Tee(self.sink, self.listeners), self.database, clock)
         limits = Limits(
             max_series=config.query.max_series,
             max_samples=config.query.max_samples,

@@ -228,7 +228,7 @@ class _Newest:
     def _forget(self) -> None:
         """Of too many series, the half that was silent for longest."""
         self.forgot = True
-        kept = np.sort(np.argsort(self._times, kind="stable")[-(self._most // 2) :])
+        kept = np.sort(np.argsort(self._times, kind="stable")[-max(1, self._most // 2) :])
         self._ids, self._times, self._named = self._ids[kept], self._times[kept], self._named[kept]
 
 

@@ -25,6 +25,7 @@ from clickhouse_connect.driver.httputil import get_pool_manager
 from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NewConnectionError, ReadTimeoutError, SSLError
 
 from loms import __version__
+from loms.core import selfmetrics
 from loms.core.clock import Clock
 from loms.core.errors import LomsError, QueryTimeoutError, StoreError
 from loms.core.settings import ClickHouse
@@ -171,12 +172,14 @@ class Remote:
         """
         if self._closed:
             raise StoreError("the store is closed")
-        troubles = []
+        troubles: list[str] = []
         hosts = self._address.hosts
         waiting = [(self._first + i) % len(hosts) for i in range(len(hosts))]
         lost = False
         while waiting:
             number = waiting.pop(0)
+            if troubles:
+                selfmetrics.store_retries.inc()
             name, port = hosts[number]
             asked = False
             try:

@@ -11,9 +11,7 @@ HOUR_MS = 3_600_000
 
 _STALE = f"reinterpretAsUInt64(value) = {STALE_NAN_BITS}"
 _LEAST, _MOST = (f"if(empty({{0}}), nan, array{which}({{0}}))" for which in ("Min", "Max"))
-_SETTINGS = (
-    "SETTINGS max_threads = 1, do_not_merge_across_partitions_select_final = 1"
-)
+_SETTINGS = "SETTINGS max_threads = 1, do_not_merge_across_partitions_select_final = 1"
 
 
 def between(column: str, start_ms: int, end_ms: int) -> str:

@@ -2,94 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import gzip
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-
 import numpy as np
 import pytest
+from support.rescraped import DATA, OURS, START, STEP, Samples, live, run_of, samples_of, types_of
 
 from loms.agent.history import History
-from loms.collect.protocols import Response
-from loms.collect.scrape import Scraper
+from loms.agent.rescrape import family_types
 from loms.collect.targets import Target
-from loms.core.clock import ManualClock
-from loms.core.errors import TargetError
-from loms.core.model import Labels, Metadata, SampleBatch, is_stale
-from loms.engines.engine import Identity
-from loms.engines.translate import Translator
-from loms.ingest.exposition import ExpositionReader
+from loms.core.model import SampleBatch
 from loms.promql.engine import Engine
 from loms.promql.recent import RecentSource
 
-DATA = Path(__file__).parents[2] / "data"
-START, STEP = 1_800_000_000_000, 15_000
-TEXT = "text/plain; version=0.0.4"
-OURS = ("llm_", "gen_ai_", "loms_", "http_server_", "hw_")
-"""How canonical series and LOMS's own begin."""
-Samples = dict[Labels, dict[int, float]]
 
-
-class Texts:
-    """Answers one text after the other; None is a refused connection."""
-
-    def __init__(self, clock: ManualClock, texts: Iterable[str | None]) -> None:
-        self._clock, self._texts = clock, iter(texts)
-
-    async def fetch(self, target: Target, timeout_seconds: float, /) -> Response:
-        text = next(self._texts)
-        if text is None:
-            raise TargetError("refused", reason="refused")
-        return Response(200, TEXT, text.encode())
-
-
-def run_of(name: str) -> list[str]:
-    files = sorted((DATA / name).iterdir(), key=lambda file: int(file.name.partition(".")[0]))
-    return [gzip.decompress(file.read_bytes()).decode() for file in files]
-
-
-def live(texts: Sequence[str | None], target: Target) -> list[SampleBatch]:
-    """What LOMS writes when it scrapes this target every 15 s."""
-    clock, batches = ManualClock(START), list[SampleBatch]()
-    translator = Translator(target.identity)
-    translator.identified(Identity())
-    scraper = Scraper(
-        target,
-        fetcher=Texts(clock, texts),
-        reader=ExpositionReader(),
-        translator=translator,
-        sink=batches.append,
-        clock=clock,
-    )
-
-    async def scrape() -> None:
-        for _ in texts:
-            await scraper.scrape_now()
-            clock.advance(STEP / 1000)
-
-    asyncio.run(scrape())
-    return batches
-
-
-def samples_of(batches: Iterable[SampleBatch]) -> Samples:
-    """Series (with ``__name__``, aliases as well) → samples; a staleness marker is infinite."""
-    names: dict[int, set[Labels]] = defaultdict(set)
-    found: Samples = defaultdict(dict)
-    for batch in batches:
-        for series in batch.series:
-            names[series.id].add(tuple(sorted((*series.labels, ("__name__", series.name)))))
-        values = np.where(is_stale(batch.values), np.inf, batch.values)
-        for one, at, value in zip(
-            batch.series_ids.tolist(), batch.timestamps_ms.tolist(), values.tolist(), strict=True
-        ):
-            for labels in names[one]:
-                found[labels][at] = value
-    return found
-
-
-def archive_of(samples: Samples) -> Engine:
+def archive_of(samples: Samples, kind: type[Engine] = Engine) -> Engine:
     """A Prometheus that has the raw series of these: no canonical ones, nothing of LOMS's own, no markers."""
     source = RecentSource()
     for labels, points in samples.items():
@@ -98,12 +23,7 @@ def archive_of(samples: Samples) -> Engine:
         some = {at: value for at, value in points.items() if value != np.inf}
         if raw and some:
             source.append(labels, np.array([*some], dtype=np.int64), np.array([*some.values()]))
-    return Engine(source)
-
-
-def types_of(texts: Sequence[str | None]) -> dict[str, Metadata]:
-    found = ExpositionReader().read(next(text for text in texts if text).encode(), TEXT).shape.types
-    return {family: Metadata(family, kind) for family, kind in found.items()}
+    return kind(source)
 
 
 @pytest.mark.parametrize("known_types", [True, False])
@@ -181,3 +101,27 @@ def test_of_two_servers_that_scraped_the_same_target_one_counts() -> None:
         span = (START, START + 4 * STEP)
         found.append(samples_of(history.scrape(history.look(*span), START - 1, span[1])))
     assert found[0] == found[1]
+
+
+class Prometheus2(Engine):
+    """Counts the left edge of a window in."""
+
+    def query(self, expr: str, at_ms: int, *_: object):  # type: ignore[no-untyped-def]
+        selector, _, length = expr.removesuffix("ms]").rpartition("[")
+        return super().query(f"{selector}[{int(length) + 1}ms]", at_ms)
+
+
+def test_a_scrape_on_the_edge_of_two_spans_counts_once() -> None:
+    text = (DATA / "vllm-0.32.0" / "loaded.txt").read_text()
+    written = samples_of(live([text] * 3, Target("llm", "e:8000", "http://e:8000/metrics")))
+    history = History(archive_of(written, Prometheus2), {})
+    found = history.look(START, START + 2 * STEP)
+    again = [one for at in range(3) for one in history.scrape(found, START + (at - 1) * STEP, START + at * STEP)]
+    assert [batch.timestamps_ms[0] for batch in again] == [START, START + STEP, START + 2 * STEP]
+
+
+def test_types_come_from_the_api_or_else_from_names_and_labels() -> None:
+    names = ("h_bucket", "h_sum", "h_count", "s", "s_count", "c_total", "g", "g_count", "x_total")
+    labels = ((("le", "1"),), (), (), (("quantile", "0.5"),), (), (), (), (), ())
+    guessed = {"h": "histogram", "s": "summary", "c_total": "counter", "g": "untyped", "g_count": "untyped"}
+    assert family_types(names, labels, {"x": "gauge"}) == {**guessed, "x_total": "gauge"}

@@ -62,7 +62,7 @@ def test_a_password_file_is_read_each_time(tmp_path: Path) -> None:
     ],
 )
 def test_which_answers_are_worth_another_try(status: int, retry: bool) -> None:
-    with PostHost([Answer(status, text="a reason\nin two lines")]) as host:
+    with PostHost([Answer(status, {"Location": "/other"}, "a reason\nin two lines")]) as host:
         failed = failure(destination(host.url, name="central"))
     assert (failed.retry, failed.reason, failed.weight) == (retry, f"http_{status}", 5)
     assert failed.message == f"central: 127.0.0.1:{host.port} answered {status}: a reason in two lines"

@@ -104,7 +104,8 @@ def test_labels_are_whole_and_sorted(tmp_path: Path) -> None:
 
 def test_only_kept_names_go_out(tmp_path: Path) -> None:
     one = out(tmp_path, keep=["loms_.*", "u."])
-    one(batch((RAW, T, 3.0), (UP, T, 1.0), series=(RAW, ALIAS, UP)))
+    upper = Series.of("upper", ())
+    one(batch((RAW, T, 3.0), (UP, T, 1.0), (upper, T, 1.0), series=(RAW, ALIAS, UP, upper)))
     one.encode()
     assert [name for name, _, _ in sent(one, tmp_path)] == [ALIAS.name, "up"]
 

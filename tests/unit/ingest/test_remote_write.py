@@ -75,6 +75,32 @@ def test_a_tail_that_only_looks_like_a_sample_is_read_for_what_it_is() -> None:
     assert rows(decoder.decode(more)) == [("m{'ab': 'c'}", T, 0.0)]
 
 
+def test_a_samples_parts_in_another_order_or_number_are_read_for_what_they_are() -> None:
+    """18 bytes that begin like the usual sample's field and are none; the series is known by then."""
+    decoder = Decoder()
+    usual = request(({"__name__": "m"}, [(T, 1.0)]))
+    decoder.decode(usual)
+    time_bytes = usual[-6:]
+    value = bytes([1, 0x10, 0x80, 0x81, 0x82, 0x83, 0x84, 0x3F])
+    swapped = usual[:-18] + b"\x12\x10\x10" + time_bytes + b"\x09" + value
+    assert rows(decoder.decode(swapped)) == [("m{}", T, struct.unpack("<d", value)[0])]
+    short_time = usual[:-7] + b"\x10\x80\x80\x80\x40\x18\x05"
+    assert rows(decoder.decode(short_time)) == [("m{}", 2**27, 1.0)]
+    for length in (0x0E, 0x11):
+        with pytest.raises(PayloadError):
+            decoder.decode(usual[:-17] + bytes([length]) + usual[-16:])
+
+
+@pytest.mark.parametrize("refs", [b"\x01\x82", b"\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"])
+def test_references_that_do_not_end_or_are_no_number_of_a_symbol(refs: bytes) -> None:
+    usual = request_2(({"__name__": "m"}, [(T, 1.0)]))
+    at = usual.index(b"\x0a\x02\x01\x02\x12")
+    head = b"\x0a" + bytes([len(refs)]) + refs
+    changed = usual[: at - 1] + bytes([len(head) + 18]) + head + usual[at + 4 :]
+    with pytest.raises(PayloadError, match=r"cut off|beyond the 3"):
+        Decoder().decode_2(changed)
+
+
 def test_labels_that_come_unsorted_are_sorted_and_empty_ones_are_none() -> None:
     received = Decoder().decode(request(({"job": "j", "__name__": "up", "instance": "h:1", "e": ""}, [(T, 1.0)])))
     assert received.batch.series == (UP,)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -27,6 +29,7 @@ from loms.core.settings import Source
 from loms.promql.remote import MAX_POINTS, RemotePrometheus
 from loms.promql.values import MatrixResult, ScalarResult, StringResult, VectorResult
 
+TLS = Path(__file__).parents[2] / "data/tls"
 Form = Mapping[str, list[str]]
 Reply = tuple[int, Any]
 
@@ -252,3 +255,23 @@ def test_a_tls_file_that_is_not_there_is_named() -> None:
     settings = {"type": "prometheus", "url": "https://x", "tls": {"ca_file": "/nowhere/ca.pem"}}
     with pytest.raises(ConfigError, match=r"^source\.tls: /nowhere/ca\.pem cannot be used"):
         RemotePrometheus(Source.model_validate(settings))
+
+
+def test_tls(api: Api) -> None:
+    """The server's certificate is of engine.test, and it wants to see one of the client's."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(TLS / "server.pem", TLS / "server.key")
+    context.load_verify_locations(TLS / "ca.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    api.server.socket = context.wrap_socket(api.server.socket, server_side=True)
+    own = {"cert_file": str(TLS / "client.pem"), "key_file": str(TLS / "client.key")}
+
+    def asked(**tls: Any) -> Any:
+        return remote(api, url=api.url.replace("http:", "https:"), tls={**own, **tls}).ask("labels", ())
+
+    assert asked(ca_file=str(TLS / "ca.pem"), server_name="engine.test") == []
+    assert asked(insecure_skip_verify=True) == []
+    for wrong in ({"ca_file": str(TLS / "ca.pem")}, {"server_name": "engine.test"}):
+        with pytest.raises(TargetError, match="no TLS connection to https://127") as caught:
+            asked(**wrong)
+        assert caught.value.reason == "tls"

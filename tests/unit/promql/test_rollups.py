@@ -11,8 +11,11 @@ import pytest
 from support.rolled import DAY, Rolled
 
 from loms.core.clock import ManualClock
+from loms.core.errors import QueryLimitError
 from loms.core.model import Series
+from loms.promql.engine import Engine
 from loms.promql.rollups import HOUR_MS, MINUTE_MS, Piece, Rollups
+from loms.promql.source import Limits
 from loms.promql.values import Grid
 
 NOW = 200 * DAY * 1000
@@ -84,16 +87,21 @@ def test_each_table_answers_for_its_time() -> None:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rolled]:
-    """Two days of a counter that grows by 2 a second, every 10 s, and of a gauge; nothing is left but rollups."""
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rolled]:
     store = Rolled(tmp_path_factory.mktemp("rolled"))
-    store.begin(2 * DAY * 1000)
-    times = np.arange(5_000, 2 * DAY * 1000, 10_000, dtype=np.int64)
-    store.write([(Series.of("c", ()), times, times / 500.0), (Series.of("g", ()), times, times % 60_000 / 1000.0)])
-    store.roll()
-    store.database.command("TRUNCATE TABLE samples")
     yield store
     store.close()
+
+
+@pytest.fixture
+def store(opened: Rolled) -> Rolled:
+    """Two days of a counter that grows by 2 a second, every 10 s, and of a gauge; nothing is left but rollups."""
+    opened.begin(2 * DAY * 1000)
+    times = np.arange(5_000, 2 * DAY * 1000, 10_000, dtype=np.int64)
+    opened.write([(Series.of("c", ()), times, times / 500.0), (Series.of("g", ()), times, times % 60_000 / 1000.0)])
+    opened.roll()
+    opened.database.command("TRUNCATE TABLE samples")
+    return opened
 
 
 def months_later(store: Rolled, expr: str, start_ms: int, end_ms: int, step_ms: int, days: int) -> list[float]:
@@ -131,3 +139,17 @@ def test_series_of_which_only_rollups_are_left_are_found(store: Rolled) -> None:
         (("__name__", "g"),),
     ]
     assert engine.series(['{__name__=~".+"}'], 100 * DAY * 1000, 101 * DAY * 1000) == []
+
+
+def test_series_that_ended_long_before_a_query_do_not_count(opened: Rolled) -> None:
+    opened.begin()
+    for day in (1, 60, 99):
+        opened.advance_to(day * DAY * 1000)
+        at = np.array([opened.clock.now_ms()], np.int64)
+        opened.write([(Series.of("m", (("day", str(day)),)), at, np.ones(1))])
+    opened.advance_to(100 * DAY * 1000)
+    now = opened.clock.now_ms()
+    engine = Engine(opened.source_at(opened.clock), Limits(max_series=2), opened.clock)
+    assert len(engine.query_range("last_over_time(m[30d])", now, now, 1).labels) == 1
+    with pytest.raises(QueryLimitError):
+        engine.query_range("last_over_time(m[99d])", now, now, 1)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from starlette.testclient import TestClient
 from support.remote_write_messages import ONE, request, request_2, snappy, zstd
 
 from loms.core import config
 from loms.core.clock import ManualClock
+from loms.core.settings import Receive
 from loms.server.api import Collected
 from loms.server.app import build
+from loms.server.remote_write import RemoteWriteReceiver, Verdict, router
 from loms.server.runtime import Server
 
 NOW = 1_800_000_000_000
@@ -173,6 +177,46 @@ def test_a_full_queue_makes_the_sender_come_again(make: Make) -> None:
     assert int(answer.headers["Retry-After"]) > 0
     assert client.stored() == []
     assert client.write(snappy(request((UP, [(NOW, 1.0)])))).status_code == 204
+
+
+def test_bodies_are_held_within_bounds() -> None:
+    """Five senders of the largest size that do not come to their end: four are waited for, the fifth is put off."""
+
+    async def sending(app: FastAPI, chunks: list[bytes], ended: asyncio.Event) -> int:
+        statuses: list[int] = []
+
+        async def receive() -> dict[str, Any]:
+            if not chunks:
+                await ended.wait()
+            return {"type": "http.request", "body": chunks.pop() if chunks else b"", "more_body": not ended.is_set()}
+
+        async def send(message: Any) -> None:
+            statuses.extend([message["status"]] if "status" in message else [])
+
+        headers = [(b"content-encoding", b"identity")]
+        scope = {"type": "http", "method": "POST", "path": "/api/v1/write", "query_string": b"", "headers": headers}
+        await app(scope, receive, send)
+        return statuses[0]
+
+    async def all_of_them() -> None:
+        app, ended = FastAPI(), asyncio.Event()
+        app.include_router(router(Taking()))
+        waiting = [asyncio.create_task(sending(app, [bytes(1000)], ended)) for _ in range(4)]
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert await sending(app, [bytes(1000)], ended) == 503
+        ended.set()
+        assert await asyncio.gather(*waiting) == [204] * 4
+        assert await sending(app, [bytes(1000)], ended) == 204
+
+    class Taking(RemoteWriteReceiver):
+        def __init__(self) -> None:
+            self.settings = Receive(body=1000)
+
+        def receive(self, body: bytes, version: int, encoding: str) -> Verdict:
+            return Verdict(204)
+
+    asyncio.run(all_of_them())
 
 
 def test_limits_on_labels_are_the_configured_ones(make: Make) -> None:

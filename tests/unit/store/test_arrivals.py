@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,6 +38,7 @@ class Kept:
         self.offered: list[SampleBatch] = []
         self.room = 10**9
         self.writes = True
+        self.flushes = 0
 
     def offer(self, some: SampleBatch, /) -> bool:
         if len(some) > self.room:
@@ -46,6 +48,7 @@ class Kept:
         return True
 
     def flush(self, _: float = 30.0, /) -> bool:
+        self.flushes += 1
         return self.writes
 
     def bounds_ms(self) -> tuple[int, int]:
@@ -122,6 +125,45 @@ def test_any_order_of_any_repetition_keeps_each_sample_once(
     found = {(i, t): v for i, t, v in stored(database, writer)}
     assert found == {(SERIES[series].id, NOW - before): value for (series, before), value in there.items()}
     assert len(stored(database, writer)) == len(there)
+
+
+class Counting:
+    """A database that counts what it is asked."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.asked = 0
+
+    def query_columns(self, sql: str, parameters: Mapping[str, Any] | None = None, /) -> dict[str, Any]:
+        self.asked += 1
+        return self._database.query_columns(sql, parameters)
+
+
+def test_the_store_is_asked_for_new_series_and_late_samples_only(database: Database, clock: ManualClock) -> None:
+    kept, counting = Kept(), Counting(database)
+    arrivals = Arrivals(kept, counting, clock)
+    asked = []
+    for rows in (batch((0, 9, 1.0), (1, 9, 1.0)), batch((0, 8, 1.0)), batch((0, 7, 1.0), (2, 7, 1.0))):
+        arrivals.accept(rows)
+        asked.append((counting.asked, kept.flushes))
+    assert asked == [(1, 0), (1, 0), (2, 0)]
+    arrivals.accept(batch((0, 20, 1.0)))
+    assert (counting.asked, kept.flushes) == (3, 1)
+    arrivals.accept(batch((0, 7, 2.0)))
+    assert (counting.asked, kept.flushes) == (4, 2)
+    kept.room = 0
+    for _ in range(2):  # the second time nothing has been accepted since the flush
+        arrivals.accept(batch((0, 30, 1.0)))
+    assert (counting.asked, kept.flushes) == (6, 3)
+
+
+def test_a_series_that_was_forgotten_while_its_samples_wait_is_found_again(
+    database: Database, writer: Writer, clock: ManualClock
+) -> None:
+    arrivals = Arrivals(writer, database, clock, most_series=2)
+    for series, before in ((0, 9), (1, 8), (2, 7)):
+        arrivals.accept(batch((series, before, 1.0)))
+    assert arrivals.accept(batch((0, 9, 1.0), (0, 8, 1.0))) == Accepted(accepted=1, duplicate=1)
 
 
 def test_what_is_too_old_or_of_the_future_is_not_taken(database: Database, clock: ManualClock) -> None:

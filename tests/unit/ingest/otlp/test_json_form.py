@@ -104,7 +104,7 @@ def nested(depth: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b"7", b"{", b'"\xff"', b"\xff\xfe", nested(60), nested(100_000), b"[" * 10**6]
+    "body", [b"", b"[]", b"7", b"{", b'"\xff"', b"\xff\xfe", nested(60), nested(100_000), b"[" * 10**5]
 )
 def test_no_request_and_depths_that_protobuf_refuses_too(body: bytes) -> None:
     with pytest.raises(PayloadError):
