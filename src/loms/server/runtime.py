@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Self
 
@@ -122,7 +123,8 @@ class Server:
         source = ClickHouseSource(
             self.database.query_columns, self.database.end_query, self.database.series_version, rollups or None
         )
-        self.engine = Engine(source, limits, clock)
+        self._workers = ThreadPoolExecutor(2, "promql")
+        self.engine = Engine(source, limits, clock, self._workers)
         self.state = State(self.database, clock)
         own = groups if shard.count == 1 else [group for group in groups if shard.evaluates(group)]
         self.evaluator = Evaluator(querier_of(remote, self.engine, source, limits, clock), own, clock, self.sink)
@@ -156,6 +158,7 @@ class Server:
             self.roller.close()
         self.telemetry.close()
         self.metadata.close()
+        self._workers.shutdown()
         self.database.close()
 
     async def run(self) -> None:
