@@ -270,7 +270,7 @@ class Source(Section):
 class Query(Section):
     timeout: Duration = Field(default=30.0, gt=0)
     max_series: int = Field(default=50_000, gt=0)
-    max_samples: int = Field(default=50_000_000, gt=0)
+    max_samples: int = Field(default=20_000_000, gt=0)
     lookback: Duration = 300.0
 
 

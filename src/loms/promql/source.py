@@ -27,7 +27,7 @@ class Limits:
 
     max_series: int = 200_000
     """Series that one selector may match."""
-    max_samples: int = 50_000_000
+    max_samples: int = 20_000_000
     """Samples and grid points that one query may load."""
     max_points: int = 11_000
     """Evaluation times of one range query."""

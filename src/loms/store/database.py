@@ -65,6 +65,8 @@ class Database:
         self.retention_seconds = retention_seconds
         self._engine = engine
         self._writer = engine.writer()
+        self._statements = engine.writer()
+        """For statements: rolling up takes a second at a time, and new samples must not wait for it."""
         self._readers: queue.LifoQueue[Session] = queue.LifoQueue()
         for _ in range(readers):
             self._readers.put(engine.reader())
@@ -114,7 +116,7 @@ class Database:
         engine: Engine = (
             Embedded(path, limits)
             if store.url is None
-            else Remote(store.url.get_secret_value(), store.clickhouse, limits, clock, sessions=readers + 2)
+            else Remote(store.url.get_secret_value(), store.clickhouse, limits, clock, sessions=readers + 3)
         )
         return cls._opened(engine, path, keep, clock, readers, query_timeout_seconds, shipped())
 
@@ -154,6 +156,7 @@ class Database:
             except queue.Empty:
                 with suppress(StoreError), _translated("the queries cannot be ended"):  # then their time limit does
                     self._engine.end_queries()
+        self._statements.close()
         self._writer.close()
         self._engine.close()
 
@@ -237,7 +240,7 @@ class Database:
     def command(self, sql: str, parameters: Mapping[str, Any] | None = None) -> None:
         """Run a statement that changes the database. Raises `StoreError`."""
         with _translated("the store refuses a statement"):
-            self._writer.command(sql, dict(parameters or {}))
+            self._statements.command(sql, dict(parameters or {}))
         self._series_version += 1
 
     @contextmanager
