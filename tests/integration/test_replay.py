@@ -1,5 +1,5 @@
-"""`loms replay` over samples that a real Prometheus and a real VictoriaMetrics hold: hours of simulated engines, of which
-one froze and one went away."""
+"""`loms replay` over samples that a real Prometheus and a real VictoriaMetrics hold: hours of simulated engines, of
+which one froze and one went away."""
 
 from __future__ import annotations
 
