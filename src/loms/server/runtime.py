@@ -80,14 +80,14 @@ class Server:
         except LomsError:
             self.database.close()
             raise
-        self.roller = Roller(self.database, clock) if config.store.rollups.enabled else None
+        self.roller = Roller(self.database, clock)
         self.writer = Writer(
             self.database,
             clock,
             flush_seconds=config.store.flush_interval,
             flush_rows=config.store.flush_rows,
             queue_rows=config.store.queue_rows,
-            before=self.roller.note if self.roller else None,
+            before=self.roller.note,  # also without rollups, for they may be wanted again
         )
         self.sink = Tee(self.writer, self.remote_writes)
         self.listeners: list[Sink] = []
@@ -145,7 +145,7 @@ class Server:
     def __enter__(self) -> Self:
         for out in self._outs:
             out.start()
-        if self.roller and self.shard.number == 1:
+        if self.config.store.rollups.enabled and self.shard.number == 1:
             self.roller.start()
         return self
 
@@ -154,8 +154,7 @@ class Server:
         for out in self._outs:
             out.stop()
         self.writer.close()
-        if self.roller:
-            self.roller.close()
+        self.roller.close()
         self.telemetry.close()
         self.metadata.close()
         self._workers.shutdown()

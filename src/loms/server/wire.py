@@ -25,19 +25,22 @@ def parse_time(name: str, text: str, *, clamped: bool = False) -> int:
     """
     try:
         seconds = float({_EARLIEST: "-inf", _LATEST: "inf"}.get(text, text))
-        if clamped and not math.isnan(seconds):
-            seconds = min(max(seconds, 0.0), float(FURTHEST_SECONDS))
-        if abs(seconds) <= FURTHEST_SECONDS:
-            return round(seconds * 1000)
     except ValueError:
-        pass
+        seconds = _rfc3339(text)
+    if clamped and not math.isnan(seconds):
+        seconds = min(max(seconds, 0.0), float(FURTHEST_SECONDS))
+    if abs(seconds) <= FURTHEST_SECONDS:
+        return round(seconds * 1000)
+    raise QueryError(f'invalid parameter "{name}": cannot parse "{text}" to a valid timestamp')
+
+
+def _rfc3339(text: str) -> float:
+    """Unix seconds; NaN for what is no time."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise QueryError(f'invalid parameter "{name}": cannot parse "{text}" to a valid timestamp') from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+        return math.nan
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def parse_seconds(text: str) -> float:

@@ -205,7 +205,8 @@ class Database:
         Has a client of its own, because all readers may be at work. Raises `StoreError`.
         """
         with _translated("the store cannot end a query"), closing(self._engine.writer()) as client:
-            client.command("KILL QUERY WHERE Settings['log_comment'] = {comment:String} ASYNC", {"comment": comment})
+            kill = f"KILL QUERY{self._engine.everywhere} WHERE Settings['log_comment'] = {{comment:String}} ASYNC"
+            client.command(kill, {"comment": comment})
 
     def series_version(self) -> int:
         """A number that is another one as soon as the series table may have new rows."""

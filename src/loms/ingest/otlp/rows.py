@@ -84,7 +84,8 @@ def _named(names: Sequence[str], number: int) -> str:
 def span_rows(request: Any, limits: Limits, refusals: Refusals) -> pa.Table | None:
     """Rows of ``otel_traces`` from an ``ExportTraceServiceRequest``; None when there are none.
 
-    Refused are spans without ids, with more attributes than ``limits`` allows, or outside its times.
+    Refused are spans without ids, with more attributes than ``limits`` allows, or outside its times. An end beyond what
+    64 bits of nanoseconds hold (the year 2262) becomes that.
     """
     starts: list[int] = []
     durations: list[int] = []
@@ -117,7 +118,7 @@ def span_rows(request: Any, limits: Limits, refusals: Refusals) -> pa.Table | No
                     refusals.add(f"spans have more than {limits.attributes} attributes")
                     continue
                 starts.append(start)
-                durations.append(max(0, span.end_time_unix_nano - start))
+                durations.append(max(0, min(span.end_time_unix_nano, _LAST_NS) - start))
                 ids.append(trace_id.hex())
                 span_ids.append(span_id.hex())
                 parents.append(_hex(span.parent_span_id))
