@@ -200,21 +200,22 @@ def _measured(
     """Target → the scrape in ms that its newest canonical samples tell of, at each grid time, and how far these may be
     behind its newest good scrape.
     """
-    scraped, measured = (_scrape_times(frames[name], times_ms) for name in ("scraped_at", "measured_at"))
-    rows = {target_of(row): values for row, values in zip(*_rows(frames["measured_at"]), strict=True)}
+    scraped = _scrape_times(frames["scraped_at"], times_ms)
+    measured = {target_of(row): values * 1000 for row, values in zip(*_rows(frames["measured_at"]), strict=True)}
     step_ms = float(times_ms[1] - times_ms[0]) if len(times_ms) > 1 else 0.0
     found = {}
     for target, scrapes in scraped.items():
-        times, contact = measured.get(target, scrapes), contacts.get(target)
+        own, contact = measured.get(target, np.full(len(scrapes), np.nan)), contacts.get(target)
+        there = ~np.isnan(own)  # not where a failed scrape ended the series after the sample of the same column
+        times = np.where(there, np.round(np.where(there, own, 0)), scrapes).astype(np.int64)
         apart_ms = contact.interval_seconds * 1000 if contact else 0.0
-        own = rows.get(target, np.full(len(times), np.nan))
-        gaps = np.diff(np.unique(own[~np.isnan(own)])) * 1000
+        gaps = np.diff(np.unique(own[there]))
         lag_ms = max(PUSHED_LAG_SECONDS * 1000, 1.5 * apart_ms, 1.5 * float(np.median(gaps)) if len(gaps) else 0.0)
         if apart_ms > step_ms:  # else the grid does not show every scrape, and a sample's own time is near enough
             known = np.unique(scrapes)
             before = np.searchsorted(known, times, side="right") - 1
             of_scrape = np.where(before >= 0, known[before], times)
-            lag_ms += apart_ms if np.any((of_scrape != times) & ~np.isnan(own)) else 0.0
+            lag_ms += apart_ms if np.any((of_scrape != times) & there) else 0.0
             times = of_scrape
         found[target] = times, lag_ms
     return found

@@ -67,7 +67,7 @@ class Server:
         self.clock = clock
         self.started_ms = clock.now_ms()
         groups = load_groups(config.rules.files, builtin=config.rules.builtin, interval_seconds=config.rules.interval)
-        receivers, remote = receivers_of(config.alerting), remote_of(config)
+        receivers, self._remote = receivers_of(config.alerting), remote_of(config)
         self.shard = shard
         self.database = Database.configured(
             config.store, clock, config.receive, readers=READERS, query_timeout_seconds=config.query.timeout
@@ -75,7 +75,9 @@ class Server:
         try:
             queues = config.store.path.expanduser() / "forward"
             self.remote_writes = outs_of(config.remote_write, queues, clock, resolver(self.database.query_columns))
-            self.otlp_outs = otlp_outs_of(config.otlp_forward, queues, clock)
+            self.otlp_outs = otlp_outs_of(
+                config.otlp_forward, queues, clock, [out.name for out in self.remote_writes]
+            )
             self._outs: list[RemoteWriteOut | OtlpOut] = [*self.remote_writes, *self.otlp_outs]
         except LomsError:
             self.database.close()
@@ -127,7 +129,7 @@ class Server:
         self.engine = Engine(source, limits, clock, self._workers)
         self.state = State(self.database, clock)
         own = groups if shard.count == 1 else [group for group in groups if shard.evaluates(group)]
-        self.evaluator = Evaluator(querier_of(remote, self.engine, source, limits, clock), own, clock, self.sink)
+        self.evaluator = Evaluator(querier_of(self._remote, self.engine, source, limits, clock), own, clock, self.sink)
         kept = self.state if shard.count == 1 else OwnState(self.state, partial(_owns, shard, groups))
         self._delivery = Delivery(kept, receivers)
         self._pipeline = Pipeline(
@@ -141,6 +143,8 @@ class Server:
         )
         self._sound_at: float | None = None
         """When an evaluation last went well, by the monotonic clock."""
+        self._source_trouble = ""
+        """What the log says of the source."""
 
     def __enter__(self) -> Self:
         for out in self._outs:
@@ -184,6 +188,8 @@ class Server:
             return f"new samples cannot be stored: {self.writer.trouble}"
         if self.telemetry.trouble:
             return f"new spans and logs cannot be stored: {self.telemetry.trouble}"
+        if self._remote and self._remote.trouble:
+            return f"rules cannot see what the source has: {self._remote.trouble}"
         if self._sound_at is None:
             return "rules have not been evaluated yet"
         age = self.clock.monotonic() - self._sound_at
@@ -212,6 +218,17 @@ class Server:
         self._pipeline.process([*self.evaluator.alerts(), *resolved], at_ms)
         if not self.evaluator.groups or any(not result.error for result in results):
             self._sound_at = self.clock.monotonic()
+        self._log_source()
+
+    def _log_source(self) -> None:
+        """Once when the source fails, and once when it is back."""
+        trouble = self._remote.trouble if self._remote else ""
+        if bool(trouble) is not bool(self._source_trouble):
+            if trouble:
+                _log.error("rules cannot see what the source has: %s", trouble)
+            else:
+                _log.info("the source answers again")
+        self._source_trouble = trouble
 
 
 def _owns(shard: Shard, groups: Sequence[Group], alert: Alert | None) -> bool:

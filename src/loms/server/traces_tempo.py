@@ -97,9 +97,7 @@ def router(tables: TraceTables, clock: Clock) -> APIRouter:
     return api
 
 
-def _add_tags(
-    api: APIRouter, tables: TraceTables, span_of_time: Callable[[str, str], tuple[int, int]]
-) -> None:
+def _add_tags(api: APIRouter, tables: TraceTables, span_of_time: Callable[[str, str], tuple[int, int]]) -> None:
     """The routes that say what there is to search by."""
 
     @api.get("/api/search/tags")

@@ -46,9 +46,13 @@ def _rfc3339(text: str) -> float:
 def parse_seconds(text: str) -> float:
     """Seconds from a number of them or a duration. Raises `QueryError`: the end of a sentence."""
     try:
-        return float(text) if re.fullmatch(r"[0-9.eE+-]+", text) else parse_duration(text)
+        seconds = float(text) if re.fullmatch(r"[0-9.eE+-]+", text) else parse_duration(text)
     except ValueError:
-        raise QueryError(f'cannot parse "{text}" to a valid duration') from None
+        seconds = math.inf
+    if abs(seconds) <= FURTHEST_SECONDS:
+        return seconds
+    further = ". It overflows int64" if math.isfinite(seconds) else ""
+    raise QueryError(f'cannot parse "{text}" to a valid duration{further}')
 
 
 def parse_step(name: str, text: str) -> int:

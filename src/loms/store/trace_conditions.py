@@ -30,7 +30,7 @@ DURATION_NS = (
     "toInt64(least(toUInt64(greatest(Duration, 0)),"
     " toUInt64(9223372036854775807 - greatest(toUnixTimestamp64Nano(Timestamp), 0))))"
 )
-"""The column ``Duration`` (UInt64, formerly Int64), never negative and cut so that the span's end fits 64 bits as well."""
+"""The column ``Duration`` (UInt64, formerly Int64), not negative, and cut so that the end of the span fits 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
