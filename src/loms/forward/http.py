@@ -8,10 +8,11 @@ import socket
 import ssl
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from typing import Self
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import urllib3
@@ -59,13 +60,13 @@ class HttpDestination:
         It ends at the latest soon after the configured time, however slowly the answer comes.
         """
         headers = {"User-Agent": f"loms/{__version__}", **headers, **self._own_headers()}
-        late = threading.Event()
+        deadline = _Deadline(self._settings.timeout, self._connection)
         try:
-            with _ended_after(self._settings.timeout, self._connection, late):
-                answer, text = self._exchange(body, headers, path or self._target, late)
+            with deadline:
+                answer, text = self._exchange(body, headers, path or self._target, deadline)
         except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as error:
             self._connection.close()
-            reason = f"no whole answer in {self._settings.timeout:g} s" if late.is_set() else _plainly(error)
+            reason = f"no whole answer in {self._settings.timeout:g} s" if deadline.late else _plainly(error)
             raise ForwardError(
                 f"{self.name}: no answer from {self.host}: {reason}", reason="network", retry=True, weight=weight
             ) from None
@@ -81,7 +82,7 @@ class HttpDestination:
         )
 
     def _exchange(
-        self, body: bytes, headers: Mapping[str, str], path: str, late: threading.Event
+        self, body: bytes, headers: Mapping[str, str], path: str, deadline: _Deadline
     ) -> tuple[urllib3.HTTPResponse, bytes]:
         """The answer, whose head is whole, with the beginning of its body.
 
@@ -94,16 +95,17 @@ class HttpDestination:
         connection.timeout = min(10.0, self._settings.timeout)  # until there is a connection
         connection.request("POST", path, body=body, headers=headers, preload_content=False)
         connection.timeout = self._settings.timeout
+        deadline.socket = connection.sock
         answer = connection.getresponse()
         text, goes_on = b"", False
         try:
-            if late.is_set():  # a head that was cut off looks like a whole one
+            if deadline.late:  # a head that was cut off looks like a whole one
                 raise TimeoutError
             with suppress(urllib3.exceptions.HTTPError, http.client.HTTPException, OSError):
                 text = answer.read(_SHOWN * 4, decode_content=True)
                 goes_on = not answer.read(1) and "close" not in answer.headers.get("Connection", "").lower()
         finally:
-            if late.is_set() or not goes_on:
+            if deadline.late or not goes_on:
                 answer.close()
                 connection.close()
         return answer, text
@@ -137,26 +139,33 @@ class HttpDestination:
             return None
 
 
-@contextmanager
-def _ended_after(seconds: float, connection: HTTPConnection, late: threading.Event) -> Iterator[None]:
-    """Cut the connection when the block is not through after so long: each byte may come in time, and the whole not."""
-    through = threading.Event()
+class _Deadline:
+    """Cuts a connection when the block is not through after so long: each byte may come in time, and the whole not."""
 
-    def watch() -> None:
-        wait = seconds
-        while not through.wait(wait):
-            late.set()
+    def __init__(self, seconds: float, connection: HTTPConnection) -> None:
+        self.late = False
+        self.socket: socket.socket | None = None
+        """Of the connection, which lets go of it when there will be no second request."""
+        self._seconds = seconds
+        self._connection = connection
+        self._through = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="forward-deadline", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._through.set()
+        self._watcher.join()
+
+    def _watch(self) -> None:
+        wait = self._seconds
+        while not self._through.wait(wait):
+            self.late = True
             with suppress(OSError, AttributeError):  # there may be no connection yet, or no more
-                connection.sock.shutdown(socket.SHUT_RDWR)
+                (self.socket or self._connection.sock).shutdown(socket.SHUT_RDWR)
             wait = 0.1
-
-    watcher = threading.Thread(target=watch, name="forward-deadline", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        through.set()
-        watcher.join()
 
 
 def name_of(settings: Forward) -> str:

@@ -6,6 +6,7 @@ Source: opentelemetry.io/docs/specs/otlp (OTLP/gRPC).
 from __future__ import annotations
 
 import hmac
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Self
@@ -52,6 +53,11 @@ class OtlpGrpc:
             handler = grpc.unary_unary_rpc_method_handler(partial(self._export, signal))
             self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {"Export": handler})])
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        taken = f"cannot listen on {address} for OTLP over gRPC"
+        try:  # gRPC would write a line of its own to stderr
+            socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+        except OSError as error:
+            raise LomsError(f"{taken}: {error.strerror or error}") from None
         try:
             if tls is None:
                 self.port = self._server.add_insecure_port(address)
@@ -61,7 +67,7 @@ class OtlpGrpc:
         except OSError as error:
             raise LomsError(f"{error.filename}: {error.strerror}") from None
         except RuntimeError:
-            raise LomsError(f"cannot listen on {address} for OTLP over gRPC: somebody else has the port") from None
+            raise LomsError(f"{taken}: somebody else has the port") from None
 
     def __enter__(self) -> Self:
         self._server.start()

@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 
 from loms.core import config
 from loms.core.clock import ManualClock
+from loms.core.errors import ConfigError
 from loms.core.model import SampleBatch, Series, labels_of
 from loms.server.api import Collected
 from loms.server.app import build
@@ -47,6 +48,26 @@ def test_what_is_there_without_any_target(make: Make) -> None:
     assert 8000 in status["discovery"]["ports"]
     assert "loms_build_info" in client.get("/metrics").text
     assert "<title>" in client.get("/").text
+
+
+def test_where_it_is_sent_on_to_is_told_for_both_kinds_by_different_names(make: Make) -> None:
+    there = '[{"url": "http://127.0.0.1:9"}]'
+    client = make(LOMS__REMOTE_WRITE=there, LOMS__OTLP_FORWARD=there)
+    server = client.app.state.server  # type: ignore[attr-defined]
+    server.otlp_outs[0]("traces", b"spans", 3)
+    status = client.get("/api/status").json()
+    assert [one["destination"] for one in status["remote_write"]] == ["127.0.0.1:9"]
+    (otlp,) = status["otlp_forward"]
+    assert (otlp["destination"], otlp["trouble"]) == ("otlp-127.0.0.1:9", "")
+    assert otlp["queued_bytes"] > 0
+    server.otlp_outs[0].step()
+    assert "no answer from 127.0.0.1:9" in client.get("/api/status").json()["otlp_forward"][0]["trouble"]
+
+
+def test_two_destinations_of_one_name_are_a_wrong_configuration(make: Make) -> None:
+    one = '[{"url": "http://127.0.0.1:9", "name": "central"}]'
+    with pytest.raises(ConfigError, match="two destinations are named 'central'"):
+        make(LOMS__REMOTE_WRITE=one, LOMS__OTLP_FORWARD=one)
 
 
 def test_ready_means_that_rules_are_evaluated_now(make: Make) -> None:

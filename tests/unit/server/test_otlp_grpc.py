@@ -100,7 +100,9 @@ def test_the_token(kept: Kept) -> None:
     assert kept.count("traces") == 1
 
 
-def test_a_port_that_somebody_else_has_is_left_out(kept: Kept, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_port_that_somebody_else_has_is_left_out(
+    kept: Kept, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(LomsError, match=f"cannot listen on 127.0.0.1:{port}"):
@@ -110,6 +112,7 @@ def test_a_port_that_somebody_else_has_is_left_out(kept: Kept, caplog: pytest.Lo
             assert sockets == []
     assert f"OTLP over HTTP is left out on port {port}" in caplog.text
     assert "OTLP over gRPC is left out" in caplog.text
+    assert capfd.readouterr().err == "", "gRPC has no line of its own"
 
 
 def test_ports_can_be_switched_off(kept: Kept, caplog: pytest.LogCaptureFixture) -> None:

@@ -78,10 +78,45 @@ def test_both_versions_are_stored_and_both_encodings(make: Make) -> None:
     assert client.stored() == [("up", NOW - 4 + i, i + 1.0) for i in range(5)]
 
 
-def test_very_old_senders_leave_the_headers_out(make: Make) -> None:
+def test_old_senders_do_not_say_that_it_is_snappy(make: Make) -> None:
     client = make()
-    assert client.write(snappy(request((UP, [(NOW, 1.0)]))), {}).status_code == 204
+    body = snappy(request((UP, [(NOW, 1.0)])))
+    assert client.write(body, {"Content-Type": "application/x-protobuf"}).status_code == 204
     assert len(client.stored()) == 1
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"Content-Type": "text/plain"}, V1 | {"Origin": "http://evil.example"}, V2 | {"Origin": "null"}]
+)
+def test_what_a_page_in_a_browser_can_send_unasked_is_not_taken(make: Make, headers: dict[str, str]) -> None:
+    client = make()
+    assert client.write(snappy(request((UP, [(NOW, 1.0)]))), headers).status_code in (403, 415)
+    assert client.stored() == []
+
+
+def test_labels_too_long_together_are_refused_and_the_rest_is_stored(make: Make) -> None:
+    client = make()
+    long = {"__name__": "long", **{f"l{i}": "x" * 16_000 for i in range(5)}}
+    for write, headers in ((request, V1), (request_2, V2)):
+        answer = client.write(snappy(write((long, [(NOW, 1.0)]), (UP, [(NOW, 2.0)]))), headers)
+        assert answer.status_code == 400
+        assert "1 of 2 samples are not taken: labels_too_long (1)" in answer.text
+        assert "the labels of a series have 80022 bytes; 65536 are allowed (receive.labels_length)" in answer.text
+    assert client.stored() == [("up", NOW, 2.0)]
+
+
+def test_a_small_message_may_not_become_a_large_one(make: Make) -> None:
+    """Version 2.0 says each text once; 200 series of 60 kB are 12 MB."""
+    client = make(LOMS__RECEIVE__DECOMPRESSED="8MiB")
+    texts = {f"l{i}": "x" * 15_000 for i in range(4)}
+    series = [({"__name__": "m", "i": str(i), **texts}, [(NOW, 1.0)]) for i in range(200)]
+    body = snappy(request_2(*series))
+    assert len(body) < 100_000
+    answer = client.write(body, V2)
+    assert answer.status_code == 413
+    assert "have more than 8388608 bytes once they are written out (receive.decompressed)" in answer.text
+    assert client.write(snappy(request_2(*series[:100])), V2).status_code == 204
+    assert len(client.stored()) == 100
 
 
 def test_vmagents_question_is_answered(make: Make) -> None:
@@ -195,7 +230,7 @@ def test_bodies_are_held_within_bounds() -> None:
         async def send(message: Any) -> None:
             statuses.extend([message["status"]] if "status" in message else [])
 
-        headers = [(b"content-encoding", b"identity")]
+        headers = [(b"content-encoding", b"identity"), (b"content-type", b"application/x-protobuf")]
         scope = {"type": "http", "method": "POST", "path": "/api/v1/write", "query_string": b"", "headers": headers}
         await app(scope, receive, send)
         return statuses[0]

@@ -4,7 +4,7 @@ import numpy as np
 
 from loms.core.model import Series
 from loms.store.database import Database
-from loms.store.series import REFRESH_MS, WINDOW_MS, SeriesRegister, series_rows
+from loms.store.series import REFRESH_MS, WINDOW_MS, SeriesRegister, pieces, series_rows
 
 DAY_MS = 86_400_000
 T0 = 1_790_000_000_000
@@ -71,3 +71,16 @@ def test_a_row_of_the_same_series_replaces_and_an_alias_stands_beside(database: 
     columns = database.query_columns("SELECT name, labels, toUnixTimestamp64Milli(last_seen) AS seen FROM series")
     assert len(columns["name"]) == 3
     assert set(columns["seen"].to_pylist()) == {T0 + 5000}
+
+
+def test_series_are_written_in_pieces_that_arrow_can_hold() -> None:
+    """24 GB of text at once would be beyond the 2 GiB of an array of strings."""
+    few = [Series.of("m", (("i", str(i)),)) for i in range(25_000)]
+    assert [len(piece) for piece in pieces(few)] == [10_000, 10_000, 5_000]
+    text = "x" * 8 * 2**20
+    long = [Series(i, "m", (("l", text),)) for i in range(3000)]
+    found = [*pieces(long)]
+    assert [one for piece in found for one in piece] == long
+    assert max(map(len, found)) <= 4
+    assert series_rows(found[0], T0)["labels"].null_count == 0
+    assert [*pieces([])] == []

@@ -72,7 +72,7 @@ def dropped() -> Callable[[str], float]:
     """Samples dropped for a reason since the test began."""
     before = {
         reason: total("loms_dropped_samples_total", reason=reason)
-        for reason in ("queue_full", "closed", "insert_failed", "out_of_bounds")
+        for reason in ("queue_full", "closed", "insert_failed", "out_of_bounds", "unwritable")
     }
     return lambda reason: total("loms_dropped_samples_total", reason=reason) - before[reason]
 
@@ -301,3 +301,55 @@ def test_threads_may_write_at_once() -> None:
             thread.join()
         assert writer.flush(DEADLINE)
     assert len(tables.values()) == 4 * 200 * 2
+
+
+class Picky(Tables):
+    """Refuses what has a certain series or value in it, for ever."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.refusal = error
+
+    def insert_arrow(self, table: str, rows: pa.Table) -> None:
+        wrong = B.id in rows["id"].to_pylist() if table == "series" else 13.0 in rows["value"].to_pylist()
+        self.attempts.release()
+        if wrong:
+            raise self.refusal
+        super().insert_arrow(table, rows)
+
+
+@pytest.mark.parametrize("error", [TypeError("a mistake of ours"), StoreError("this row, never")])
+def test_what_can_never_be_written_does_not_keep_the_rest_waiting(
+    error: Exception, dropped: Callable[[str], float]
+) -> None:
+    tables = Picky(error)
+    lost = total("loms_dropped_series_total", reason="unwritable")
+    others = tuple(Series.of("up", (("instance", f"{i}:1"),)) for i in range(100))
+    with writing(tables, flush_rows=1000) as writer:
+        writer(batch(*range(10), series=(*others[:40], B, *others[40:])))
+        writer(batch(12.0, 13.0))
+        writer(batch(14.0))
+        assert writer.flush(DEADLINE)
+        assert writer.trouble == ""
+        writer(batch(15.0, series=(A,)))
+        assert writer.flush(DEADLINE)
+    assert tables.values() == [*map(float, range(10)), 14.0, 15.0]
+    assert {row["id"] for row in tables.rows("series")} == {one.id for one in (*others, A)}
+    assert total("loms_dropped_series_total", reason="unwritable") - lost == 1
+    assert (dropped("unwritable"), dropped("insert_failed")) == (2, 0)
+
+
+def test_a_store_that_is_away_costs_nothing_however_long_it_is(dropped: Callable[[str], float]) -> None:
+    tables = Tables()
+    tables.error = StoreError("nobody there")
+    with writing(tables) as writer:
+        for value in range(3):
+            writer(batch(float(value), series=(A, B)))
+        assert not writer.flush(0.01)
+        for _ in range(12):  # three tries, then a fourth whose rows are tried apart
+            assert tables.attempts.acquire(timeout=DEADLINE)
+        tables.error = None
+        assert writer.flush(DEADLINE)
+    assert sorted(tables.values()) == [0.0, 1.0, 2.0]  # type: ignore[type-var]
+    assert {row["id"] for row in tables.rows("series")} == {A.id, B.id}
+    assert (dropped("unwritable"), dropped("insert_failed")) == (0, 0)

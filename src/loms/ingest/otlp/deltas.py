@@ -2,6 +2,7 @@
 
 - A delta counts once. One with the time of another that was counted is the same one, sent again.
 - One that comes late is added to the total, and shows with the next sample: a sample that was stored is not changed.
+  So does one in the same millisecond as a sample of an earlier request; of one request the last in a millisecond shows.
 - After a start of LOMS the total goes on from the newest stored sample of the series. Deltas up to the time of that
   sample are taken to be in it.
 - One that is older than all of the last 64 that were counted cannot be told from a repeated one: it is refused.

@@ -61,7 +61,7 @@ def message_of(kind: type[M], body: bytes) -> M:
     try:
         message: M = kind(**_fields(kind.DESCRIPTOR, fields, 0))
     except _WrongError as error:
-        raise PayloadError(f"the JSON is no {kind.DESCRIPTOR.name}: {error}") from None
+        raise PayloadError(f"the JSON is no {kind.DESCRIPTOR.name}: {str(error).removeprefix(': ')}") from None
     except (ValueError, TypeError, UnicodeError) as error:  # text with half a surrogate pair
         raise PayloadError(f"the JSON is no {kind.DESCRIPTOR.name}: {error}") from None
     return message

@@ -203,6 +203,8 @@ class MetricTranslator:
         if number.flags & _NO_VALUE:
             value = STALE_NAN
         elif delta:
+            if value < 0 and stream.kind == "counter":
+                raise RefusedError("deltas of a sum that only grows are negative")
             _delta(point, stream, number, (value,), into)
             return
         elif stream.kind == "counter":
@@ -278,6 +280,8 @@ class MetricTranslator:
     def _add_up(self, into: Samples) -> None:
         """Deltas in the order of their times, each point's after those before it."""
         begin((point for point, *_ in into.deltas), self._recall)
+        newest: dict[tuple[Point, int], tuple[int, Sequence[float]]] = {}
+        """A series has one sample in a millisecond: the total after the last delta in it."""
         for point, start_ns, time_ns, values, stream in sorted(into.deltas, key=lambda delta: delta[2]):
             before = point.total
             total = added(before, time_ns, values)
@@ -288,8 +292,11 @@ class MetricTranslator:
                 if before is None and stream.kind != "updowncounter":
                     _start(point, start_ns, time_ns, len(values), into)
                 point.total = total
-                if before is None or total.last_ns > before.last_ns:
-                    into.add(point, time_ns, total.values)
+                key = point, time_ns // 1_000_000
+                if before is None or key[1] > before.last_ns // 1_000_000 or key in newest:
+                    newest[key] = time_ns, total.values
+        for (point, _), (time_ns, totals) in newest.items():
+            into.add(point, time_ns, totals)
 
     def _info(self, resource: Pairs, time_ms: int, limits: Limits, into: Samples) -> None:
         if not time_ms:

@@ -16,15 +16,17 @@ from loms.ingest.otlp.values import text_of
 
 _TEXT = re.compile(
     r"""
-      gen_ai\.(?:input|output)\.(?:messages|type\.text)
-    | gen_ai\.(?:system_instructions|tool\.definitions|evaluation\.explanation)
-    | gen_ai\.tool\.call\.(?:arguments|result)
+      gen_ai\.(?:input|output)\.(?:messages|type\.text)(?:\..*)?
+    | gen_ai\.(?:system_instructions|tool\.definitions|evaluation\.explanation)(?:\..*)?
+    | gen_ai\.tool\.call\.(?:arguments|result)(?:\..*)?
     | gen_ai\.(?:prompt|completion)(?:[._]?\d.*|\..*|_text)?
-    | gen_ai\.(?:retrieval\.(?:query\.text|documents)|request\.messages|response\.(?:text|messages)|event\.content)
+    | gen_ai\.(?:retrieval\.(?:query\.text|documents)|request\.messages|response\.(?:text|messages))(?:\..*)?
+    | gen_ai\.event\.content(?:\..*)?
     | gen_ai\.(?:system|user|assistant|tool)\.message(?:\..*)? | gen_ai\.choice(?:\..*)?
     | (?:input|output)\.value | (?:llm\.)?(?:input|output)_messages(?:\..*)?
     | llm\.(?:prompts|completions|prompt_template)(?:\..*)? | llm\.function_call | message\.content(?:s\..*)?
-    | embedding\.(?:text|embeddings\..*\.text) | retrieval\.documents\..*
+    | embedding\.(?:text|embeddings\..*\.text) | retrieval\.documents(?:\..*)?
+    | reranker\.(?:query|(?:input|output)_documents(?:\..*)?) | document\.content
     | tool\.parameters | tool_call\.function\.arguments
     | traceloop\.entity\.(?:input|output)
     | ai\.(?:prompt|response\.(?:text|object|reasoning|toolCalls)|result\.(?:text|object|toolCalls))(?:\..*)?
@@ -34,7 +36,9 @@ _TEXT = re.compile(
     """,
     re.VERBOSE,
 )
-_PLAIN = re.compile(r".*\.(?:role|name|finish_reason|id|type|score)")
+_PLAIN = re.compile(r"(?!gen_ai\.tool\.call\.).*\.(?:role|name|finish_reason|id|type|score)")
+_LONGEST_NAME = 200
+_NESTED = ("kvlist_value", "array_value")
 """Parts of a message that are no text of anybody's."""
 _EVENT = re.compile(
     r"gen_ai\.(?:(?:system|user|assistant|tool)\.message|choice|content\.(?:prompt|completion)"
@@ -47,7 +51,8 @@ _INSTEAD = re.compile(r"\(not kept: \d+ characters, sha256 [0-9a-f]{16}\)")
 """What another LOMS has put there already."""
 
 _MARKS = (
-    b"put.value", b"_messages", b"llm.", b"message.", b"embedding.", b"retrieval.", b"tool_call", b"tool.param",
+    b"put.value", b"_messages", b"llm.", b"message.", b"embedding.", b"retrieval.", b"reranker.", b"document.content",
+    b"tool_call", b"tool.param", b"\x06gen_ai\x12", b"\x03llm\x12", b"\x02ai\x12", b"\x05input\x12", b"\x06output\x12",
     b"tool_re", b"traceloop.", b"mlflow.", b"langfuse.", b"arguments", b"final_result",
 )  # fmt: skip
 _AI_MARKS = re.compile(
@@ -111,6 +116,27 @@ def _attributes(attributes: Iterable[Any], event: str = "") -> int:
         if names_prompt(one.key) or (message and not _is_harmless(one.key)):
             one.value.string_value = _instead(one.value)
             count += 1
+        elif one.value.WhichOneof("value") in _NESTED:
+            count += _within(one.value, one.key)
+    return count
+
+
+def _within(value: Any, key: str = "") -> int:
+    """In maps and arrays, however deep, keys are names too: by themselves, and behind the names they stand under."""
+    count = 0
+    waiting = [(value, key)]
+    while waiting:
+        value, key = waiting.pop()
+        if value.WhichOneof("value") == "array_value":
+            waiting += [(one, key) for one in value.array_value.values if one.WhichOneof("value") in _NESTED]
+            continue
+        for one in value.kvlist_value.values:
+            full = f"{key}.{one.key}"[-_LONGEST_NAME:] if key else one.key
+            if names_prompt(one.key) or names_prompt(full):
+                one.value.string_value = _instead(one.value)
+                count += 1
+            elif one.value.WhichOneof("value") in _NESTED:
+                waiting.append((one.value, full))
     return count
 
 
@@ -123,8 +149,8 @@ def _record(record: Any) -> int:
         if _is_message(event):
             record.body.string_value = _instead(record.body)
             return count + 1
-        if record.body.WhichOneof("value") == "kvlist_value":
-            count += _attributes(record.body.kvlist_value.values)
+        if record.body.WhichOneof("value") in _NESTED:
+            count += _within(record.body)
     return count
 
 

@@ -122,3 +122,9 @@ def test_a_body_of_very_many_values_is_refused_before_it_is_read() -> None:
     with pytest.raises(PayloadError) as caught:
         message_of(ExportTraceServiceRequest, b'{"resourceSpans":[' + b"{}," * 500_000 + b"{}]}")
     assert caught.value.status == 413
+
+
+def test_what_is_wrong_with_the_whole_is_said_plainly() -> None:
+    with pytest.raises(PayloadError) as caught:
+        message_of(ExportTraceServiceRequest, b"[]")
+    assert caught.value.message == "the JSON is no ExportTraceServiceRequest: an object is wanted"

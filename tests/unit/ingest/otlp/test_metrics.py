@@ -11,6 +11,7 @@ from unit.ingest.otlp.building import (
     NOW_S,
     SERVICE,
     S,
+    attributes,
     counter,
     counts,
     distribution,
@@ -352,3 +353,55 @@ def test_an_exponential_histogram_has_the_same_buckets_at_every_point() -> None:
 def test_scales_that_cannot_be_are_refused() -> None:
     samples = translated(distribution("exponential_histogram", "h", exponential(0, 21, 0, [1])))
     assert str(samples.refusals) == "1 exponential histogram points have a scale beyond -10 to 20"
+
+
+def test_labels_too_long_together_are_refused() -> None:
+    long = {f"l{i}": "x" * 16_000 for i in range(5)}
+    samples = translated(gauge("g", number(0, 1, **long), number(0, 2)))
+    assert list(read(samples)) == [f"g{{{JOB}}}"]
+    assert str(samples.refusals) == "1 points have labels of more than 65536 bytes (receive.labels_length)"
+    scoped = translated(gauge("g", number(0, 1), number(1, 2)), attributes=attributes(long))
+    assert (scoped.points, read(scoped)) == (2, {})
+    assert str(scoped.refusals) == "2 points have labels of more than 65536 bytes (receive.labels_length)"
+    known = translated(gauge("g", number(0, 1)), resource={**SERVICE, **long})
+    assert [one.name for one in known.series] == ["g"], "target_info would be too long"
+
+
+def test_a_point_of_many_buckets_may_not_become_a_large_request() -> None:
+    """A thousand buckets of 32 kB each."""
+    bounds = [float(i) for i in range(1000)]
+    points = [
+        {**histogram_point(at, bounds, [1] * 1001), "attributes": attributes({"a": "x" * 16_000, "b": "y" * 16_000})}
+        for at in (0, 1)
+    ]
+    point = distribution("histogram", "h", *points)
+    samples = translator().translate(request(point, gauge("g", number(0, 1))), Limits(expanded=30_000_000))
+    assert list(read(samples)) == [f"g{{{JOB}}}"]
+    assert str(samples.refusals) == "2 points make new series of more than 30000000 bytes; send fewer at once"
+    one = translator()
+    enough = Limits(expanded=34_000_000)
+    assert not one.translate(request(point), enough).refusals.count
+    assert not one.translate(request(point), Limits(expanded=0)).refusals.count, "what is known takes no room"
+    few = one.translate(request(point), Limits(samples=1003))
+    assert str(few.refusals) == "1 points make more than 1003 samples; send fewer at once"
+
+
+def test_a_negative_delta_of_what_only_grows_is_refused() -> None:
+    one = translator()
+    first = one.translate(request(counter("r", number(10, 5, start=5), number(20, -3, start=10), delta=True)), Limits())
+    assert str(first.refusals) == "1 deltas of a sum that only grows are negative"
+    assert read(first) == {f"r_total{{{JOB}}}": {5: 0, 10: 5}}
+    both = one.translate(request(counter("d", number(10, -5, start=5), delta=True, monotonic=False)), Limits())
+    assert read(both) == {f"d{{{JOB}}}": {10: -5}}
+
+
+def test_of_deltas_in_one_millisecond_the_last_total_shows_and_each_counts() -> None:
+    one = translator()
+    points = (number(1.0001, 1, start=0.5), number(1.0002, 2, start=0.5), number(1.0003, 4, start=0.5))
+    assert read(one.translate(request(counter("r", *points, delta=True)), Limits())) == {
+        f"r_total{{{JOB}}}": {0.5: 0, 1: 7}
+    }
+    same = one.translate(request(counter("r", number(1.0004, 8, start=0.5), delta=True)), Limits())
+    assert (read(same), same.refusals.count) == ({}, 0)
+    after = one.translate(request(counter("r", number(2, 16, start=1), delta=True)), Limits())
+    assert read(after) == {f"r_total{{{JOB}}}": {2: 31}}

@@ -60,6 +60,16 @@ INSTEAD = f"(not kept: 22 characters, sha256 {hashlib.sha256(SECRET.encode()).he
         "gen_ai.choice",
         "gen_ai.user.message",
         "gen_ai.evaluation.explanation",
+        "gen_ai.input.messages.0.content",
+        "gen_ai.output.messages.1.parts.0.content",
+        "gen_ai.system_instructions.0.content",
+        "gen_ai.tool.call.arguments.query",
+        "gen_ai.tool.call.arguments.name",
+        "gen_ai.retrieval.documents.0.content",
+        "reranker.query",
+        "reranker.input_documents.0.document.content",
+        "reranker.output_documents.3.document.content",
+        "retrieval.documents",
     ],
 )
 def test_texts_are_known_by_their_names(key: str) -> None:
@@ -85,6 +95,10 @@ def test_texts_are_known_by_their_names(key: str) -> None:
         "traceloop.span.kind",
         "ai.usage.promptTokens",
         "http.request.body.size",
+        "gen_ai.input.messages.0.role",
+        "reranker.model_name",
+        "reranker.top_k",
+        "reranker.output_documents.0.document.score",
         "message",
     ],
 )
@@ -176,3 +190,47 @@ def test_what_real_engines_send_holds_no_prompt_and_is_left_as_it_is(engine: str
         before = request.SerializeToString()
         assert redact(request) == 0
         assert request.SerializeToString() == before
+
+
+def nested(*names: str) -> dict[str, object]:
+    """Maps within maps; ``[]`` stands for an array. The innermost value is the secret."""
+    value: dict[str, object] = {"string_value": SECRET}
+    for name in reversed(names):
+        if name == "[]":
+            value = {"array_value": {"values": [value]}}
+        else:
+            value = {"kvlist_value": {"values": [{"key": name, "value": value}]}}
+    return value
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("gen_ai.input.messages",),
+        ("a", "b", "gen_ai.input.messages", "[]", "content"),
+        ("a", "[]", "[]", "gen_ai.prompt"),
+        ("data", "input.value"),
+    ],
+)
+def test_prompts_in_maps_and_arrays_however_deep(names: tuple[str, ...]) -> None:
+    spans = ExportTraceServiceRequest(
+        resource_spans=[{"scope_spans": [{"spans": [{"attributes": [{"key": "x", "value": nested(*names)}]}]}]}]
+    )
+    record = {"body": nested(*names)}
+    logs = ExportLogsServiceRequest(resource_logs=[{"scope_logs": [{"log_records": [record]}]}])
+    for request in (spans, logs):
+        assert may_carry(request.SerializeToString())
+        assert redact(request) == 1
+        assert SECRET not in str(request)
+
+
+@pytest.mark.parametrize(
+    ("key", "names"),
+    [("gen_ai", ("input", "messages", "[]", "content")), ("input", ("value",)), ("llm", ("prompts", "[]", "text"))],
+)
+def test_a_name_that_is_split_over_maps_is_known(key: str, names: tuple[str, ...]) -> None:
+    attribute = {"key": key, "value": nested(*names)}
+    spans = ExportTraceServiceRequest(resource_spans=[{"scope_spans": [{"spans": [{"attributes": [attribute]}]}]}])
+    assert may_carry(spans.SerializeToString())
+    assert redact(spans) == 1
+    assert SECRET not in str(spans)

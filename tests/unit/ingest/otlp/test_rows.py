@@ -10,6 +10,7 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from loms.core.errors import PayloadError
 from loms.ingest.otlp.bodies import parsed
 from loms.ingest.otlp.limits import Limits, Refusals
 from loms.ingest.otlp.rows import log_rows, span_rows
@@ -132,3 +133,19 @@ def test_records_that_cannot_be(record: dict[str, Any], says: str) -> None:
     assert rows is not None
     assert len(rows) == 1
     assert str(refusals) == f"1 {says}"
+
+
+def test_attributes_that_all_rows_share_may_not_become_too_much() -> None:
+    shared = {"attributes": [{"key": "k", "value": {"string_value": "x" * 1000}}]}
+    spans = [{**IDS, "start_time_unix_nano": 5}] * 50
+    request = ExportTraceServiceRequest(resource_spans=[{"resource": shared, "scope_spans": [{"spans": spans}]}])
+    rows = span_rows(request, Limits(expanded=50_100), Refusals())
+    assert rows is not None
+    assert len(rows) == 50
+    with pytest.raises(PayloadError, match=r"more than 50000 bytes once each row has them") as refused:
+        span_rows(request, Limits(expanded=50_000), Refusals())
+    assert refused.value.status == 413
+    records = [{"time_unix_nano": 5}] * 50
+    logs = ExportLogsServiceRequest(resource_logs=[{"scope_logs": [{"scope": shared, "log_records": records}]}])
+    with pytest.raises(PayloadError, match=r"more than 50000 bytes once each row has them"):
+        log_rows(logs, Limits(expanded=50_000), Refusals(), 5)
