@@ -296,6 +296,18 @@ def test_hand_worked_rules_of_a_declared_engine(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout
 
 
+def test_a_folder_of_rules_can_be_named_by_a_glob(tmp_path: Path) -> None:
+    """Of what is in a folder that rule_files names, Prometheus starts with rules only."""
+    export_acme(tmp_path / "rules")
+    scrapes = tmp_path / "rules" / "scrape" / "loms-scrape.yaml"
+    config = {"rule_files": ["rules/*.yaml"], **yaml.safe_load(scrapes.read_text())}
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
+    command = ["promtool", "check", "config", str(tmp_path / "prometheus.yml")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "1 rule files found" in result.stdout
+
+
 @pytest.mark.parametrize("name", [name for name, engine in engines.load().items() if engine.expose is Engine.expose])
 def test_promtool_accepts_the_files(tmp_path: Path, name: str) -> None:
     (tmp_path / "rules.yaml").write_text(rule_file([group_of(name)], 15.0))

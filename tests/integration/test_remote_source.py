@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.otlp_spans import RECORDED, recorded
 from support.peers import prometheus
-from support.processes import Loms, free_port, wait_until
+from support.processes import Loms, free_port, status, wait_until
 
 from loms.core.clock import SystemClock
 
@@ -62,7 +62,12 @@ def test_rules_look_at_somebody_elses_prometheus(tmp_path: Path) -> None:
             (error,) = {one["error"] for one in loms.get("/api/rules")["rules"]}
             assert error.startswith(f"nothing answers at {peer.url}: ")
             assert loms.incidents(gone)[0]["state"] == "open", "what cannot be asked resolves nothing"
+            assert status(f"{loms.url}/readyz") == 503
+            assert error in loms.get("/api/incidents")["trouble"]
             peer.start()
+            wait_until(lambda: status(f"{loms.url}/readyz") == 200, 60, "the source's return")
+            log = loms.log.read_text()
+            assert [log.count(text) for text in ("what the source has: nothing", "the source answers again")] == [1, 1]
 
 
 def test_spans_are_listed_and_drawn(tmp_path: Path) -> None:

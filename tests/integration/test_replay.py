@@ -1,5 +1,5 @@
-"""`loms replay` over samples that a real Prometheus and a real VictoriaMetrics hold: hours of simulated engines, of which
-one froze and one went away."""
+"""`loms replay` over samples that a real Prometheus and a real VictoriaMetrics hold: hours of simulated engines, of
+which one froze and one went away."""
 
 from __future__ import annotations
 
@@ -129,6 +129,7 @@ def in_milliseconds(line: str) -> str:
         (["--prometheus", "{url}/nowhere"], 3, "/nowhere answers HTTP 404"),
         (["--prometheus", "nonsense"], 2, "'nonsense' is not an http or https URL"),
         ([], 2, "there is nothing to replay"),
+        (["--prometheus", "{url}", "--file", "missing.om"], 2, "--prometheus and --file are two places"),
         (["--file", "missing.om"], 2, "--file missing.om: No such file or directory"),
     ],
 )

@@ -29,7 +29,7 @@ REASONS: dict[str, Callable[[Case], bool]] = {
 
 def listed() -> dict[str, str]:
     """``file:line`` → reason."""
-    lines = (DATA / "unsupported.txt").read_text().splitlines()
+    lines = (DATA / "unsupported.list").read_text().splitlines()
     return dict(line.split(" ", 1) for line in lines if line and not line.startswith("#"))
 
 

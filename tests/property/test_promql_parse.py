@@ -88,6 +88,13 @@ WORDS = [
 @example("x @ 99999999999999")
 @example("x[5m:1m] offset 99999999999999y")
 @example("\ud800")
+@example("0x" + "f" * 400)
+@example("1e999")
+@example("9" * 5_000)
+@example("9" * 5_000 + "d")
+@example("x offset " + "9" * 400 + "d")
+@example("x[" + "9" * 400 + "y]")
+@example("x" * (2**20 + 1))
 def test_parse_answers_or_refuses(text: str) -> None:
     try:
         parse(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,6 +20,8 @@ class Answer:
     status: int = 204
     headers: Mapping[str, str] | None = None
     text: str = ""
+    drip: bool = False
+    """After the head (or, without ``text``, in it) comes one byte after the other, for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class PostHost:
     def __init__(self, answers: Iterable[Answer] = (), *, tls: bool = False) -> None:
         self.posted: list[Posted] = []
         self.arrived = threading.Semaphore(0)
+        self.ended = threading.Event()
         host, prepared = self, iter(answers)
 
         class Handler(BaseHTTPRequestHandler):
@@ -47,6 +51,12 @@ class PostHost:
                 for name, value in (answer.headers or {}).items():
                     self.send_header(name, value)
                 text = answer.text.encode()
+                if answer.drip:
+                    self.end_headers() if text else self.flush_headers()
+                    with suppress(OSError):
+                        while not host.ended.wait(0.02):
+                            self.wfile.write(b"x")
+                    return
                 if answer.status != 204:
                     self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
@@ -70,5 +80,6 @@ class PostHost:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.ended.set()
         self._server.shutdown()
         self._server.server_close()

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,10 +27,13 @@ import numpy as np
 
 from loms.agent.rescrape import Place, Rescraped, engine_prefixes, other_families, place_of
 from loms.core.errors import QueryError
-from loms.core.model import Floats, Frame, Ints, Labels, Metadata, SampleBatch
+from loms.core.model import Floats, Frame, Ints, Labels, Metadata, SampleBatch, labels_of
 from loms.promql.syntax import NAME
 from loms.promql.values import MatrixResult, Result
 
+_UP_WINDOW_MS = 600_000
+_RANGE_POINTS = 10_000
+"""Evaluation times of one range query; Prometheus takes 11,000."""
 _QUERY_SAMPLES = 1_000_000
 """Samples that one query may bring; more series are asked for in parts."""
 
@@ -52,6 +55,8 @@ class Found:
     """Of all of them together, at most at one moment."""
     interval_ms: int
     """Between scrapes, the longest of the usual ones of all targets."""
+    spans: tuple[tuple[int, int], ...] = ()
+    """(after, up to) in ms: there are no samples of engines but in these, which are in order and apart."""
 
 
 class History:
@@ -65,14 +70,33 @@ class History:
     def look(self, start_ms: int, end_ms: int) -> Found:
         """Which engines there are, how many series, and how often they are scraped."""
         step_ms = max(60_000, min(300_000, (end_ms - start_ms) // 200))
-        found = self._archive.range(f"count by (job, instance) ({{{_names()}}})", start_ms, end_ms, step_ms)
+        found = self._range(f"count by (job, instance) ({{{_names()}}})", start_ms, end_ms, step_ms)
         places = [place_of(row) for row in found.labels]
         if not places:
             return Found((), 0, 0)
         peak = float(np.nanmax(np.nansum(found.values, axis=0)))
-        asked = self._archive.range(f"count_over_time({_selector(('up',), places)}[10m])", start_ms, end_ms, step_ms)
-        usual = [600_000 / float(np.nanmax(row)) for row in asked.values if np.isfinite(row).any()]
-        return Found(tuple(sorted(places)), round(peak), round(max(usual, default=0)))
+        ups = f"count_over_time({_selector(('up',), places)}[{_UP_WINDOW_MS}ms])"
+        asked = self._range(ups, start_ms, end_ms, step_ms)
+        usual = [_UP_WINDOW_MS / float(np.nanmax(row)) for row in asked.values if np.isfinite(row).any()]
+        there = [np.isfinite(frame.values).any(axis=0) for frame in (found, asked) if frame.values.size]
+        seen = found.times_ms[np.logical_or.reduce(there)].tolist()
+        spans = joined_spans((max(start_ms, at - _UP_WINDOW_MS), min(end_ms, at + step_ms)) for at in seen)
+        return Found(tuple(sorted(places)), round(peak), round(max(usual, default=0)), spans)
+
+    def _range(self, expr: str, start_ms: int, end_ms: int, step_ms: int) -> Frame:
+        """A range query of any length, asked for in parts."""
+        span_ms = _RANGE_POINTS * step_ms
+        lows = range(start_ms, end_ms + 1, span_ms)
+        parts = [self._archive.range(expr, low, min(low + span_ms - step_ms, end_ms), step_ms) for low in lows]
+        times: Ints = np.concatenate([part.times_ms for part in parts])
+        rows: dict[Labels, Floats] = {}
+        for number, part in enumerate(parts):
+            first = number * _RANGE_POINTS
+            for row, values in zip(part.labels, part.values, strict=True):
+                whole = rows.setdefault(labels_of(row), np.full(len(times), np.nan))
+                whole[first : first + len(values)] = values
+        stacked: Floats = np.array(list(rows.values())).reshape(len(rows), len(times))
+        return Frame(tuple(dict(labels) for labels in rows), times, stacked)
 
     def span_ms(self, found: Found) -> int:
         """How long a span should be so that one target's part of it is one comfortable query."""
@@ -123,6 +147,21 @@ class History:
             inside = times > start_ms  # Prometheus 2 counts the left edge in
             if inside.any():
                 yield labels, times[inside], values[inside]
+
+
+def joined_spans(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Spans in order of their beginnings; what overlaps or touches is made one.
+
+    >>> joined_spans([(0, 10), (5, 20), (20, 30), (40, 50)])
+    ((0, 30), (40, 50))
+    """
+    whole: list[tuple[int, int]] = []
+    for low, high in spans:
+        if whole and low <= whole[-1][1]:
+            whole[-1] = whole[-1][0], max(high, whole[-1][1])
+        else:
+            whole.append((low, high))
+    return tuple(whole)
 
 
 def _selector(names: Sequence[str], places: Sequence[Place]) -> str:

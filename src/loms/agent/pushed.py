@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from loms.agent.replicas import Replicas
 from loms.agent.rescrape import Place, Rescraped, engine_prefixes, other_families, place_of
 from loms.core import selfmetrics
 from loms.core.clock import Clock
@@ -52,6 +53,9 @@ class _Waiting:
     done_ms: int = -1
     """The newest translated scrape."""
     heard: float = 0.0
+    replicas: Replicas = field(default_factory=Replicas)
+    recalled: bool = False
+    """What a LOMS before this one had left untranslated has been looked for."""
 
 
 class Pushed:
@@ -63,12 +67,18 @@ class Pushed:
         clock: Clock,
         metadata: Callable[[], Mapping[str, Metadata]],
         scraped: Callable[[str, str], bool],
+        left: Callable[[Place], tuple[int, SampleBatch] | None] = lambda _: None,
     ) -> None:
-        """``metadata`` gives what is known of families; ``scraped`` says whether this LOMS scrapes (job, instance)."""
+        """``metadata`` gives what is known of families; ``scraped`` says whether this LOMS scrapes (job, instance).
+
+        ``left`` finds in the store what was left of a target: the time of its newest canonical sample, and the raw ones
+        since then; None when it has none.
+        """
         self._sink = sink
         self._clock = clock
         self._metadata = metadata
         self._scraped = scraped
+        self._left = left
         self._wanted = re.compile(f"(?:{engine_prefixes()}).*|{'|'.join(other_families())}")
         self._of_engine = re.compile(engine_prefixes())
         self._labels: dict[int, Labels] = {}
@@ -103,9 +113,10 @@ class Pushed:
             with guard("pushed"):
                 await self.look()
 
-    async def look(self) -> None:
-        """Translate what is whole now."""
-        for place, raw in self._whole().items():
+    async def look(self, settled_seconds: float = SETTLE_SECONDS) -> None:
+        """Translate what is whole now: of which the first sample came so long ago."""
+        await self._go_on()
+        for place, raw in self._whole(settled_seconds).items():
             with guard("pushed"):
                 if place not in self._targets:
                     _log.info("engine metrics of %s (job %s) are pushed here", place[1], place[0])
@@ -113,6 +124,25 @@ class Pushed:
                     types = {family: one.type for family, one in (await asyncio.to_thread(self._metadata)).items()}
                     self._targets[place] = Rescraped(place, types, _interval(raw), canonical)
                 await self._targets[place].scrape(raw)
+
+    async def finish(self) -> None:
+        """Translate what is there, whole or not; there will be no more."""
+        with guard("pushed"):
+            await self.look(0.0)
+
+    async def _go_on(self) -> None:
+        """Of targets that are new here, take what was stored before and is not translated: a LOMS before this one may
+        have ended meanwhile.
+        """
+        with self._lock:
+            fresh = [place for place, waiting in self._waiting.items() if waiting.engine and not waiting.recalled]
+        for place in fresh:
+            self._waiting[place].recalled = True
+            with guard("pushed"):
+                left = await asyncio.to_thread(self._left, place)
+                if left is not None:
+                    self._waiting[place].done_ms = max(self._waiting[place].done_ms, left[0])
+                    self(left[1])
 
     def engines(self) -> list[EngineStatus]:
         """One row for each engine that is known by what is pushed of it."""
@@ -128,6 +158,8 @@ class Pushed:
             waiting = self._waiting.setdefault(place, _Waiting())
             waiting.ids.add(one.id)
             waiting.engine |= bool(self._of_engine.match(one.name))
+            if one.name == "up" and waiting.replicas.met(dict(one.labels)):
+                self._targets.pop(place, None)
 
     def _add(self, place: Place, ids: Ids, times: Ints, values: Floats, now: float) -> None:
         waiting = self._waiting.setdefault(place, _Waiting())
@@ -139,12 +171,19 @@ class Pushed:
         if not place[1] or not fresh.any() or self._scraped(*place):
             return
         ids, times, values = ids[fresh], times[fresh], values[fresh]
+        servers = [waiting.replicas.told(self._labels[one])[0] for one in ids.tolist()]
+        counting = {server for server in dict.fromkeys(servers) if waiting.replicas.counts(server, now)}
+        if not counting:
+            return
+        if len(counting) < len(set(servers)):
+            own = np.array([server in counting for server in servers])
+            ids, times, values = ids[own], times[own], values[own]
         waiting.parts.append((ids, times, values))
         self._count += len(ids)
         for at_ms in np.unique(times).tolist():
             waiting.first_seen.setdefault(at_ms, now)
 
-    def _whole(self) -> dict[Place, dict[Labels, tuple[Ints, Floats]]]:
+    def _whole(self, settled_seconds: float) -> dict[Place, dict[Labels, tuple[Ints, Floats]]]:
         """Take the samples of the scrapes that have settled: place → series → times and values, in order."""
         now, whole = self._clock.monotonic(), dict[Place, dict[Labels, tuple[Ints, Floats]]]()
         with self._lock:
@@ -152,7 +191,7 @@ class Pushed:
                 if now - waiting.heard > FORGET_SECONDS:
                     self._forget(place)
                     continue
-                settled = [at for at, seen in waiting.first_seen.items() if now - seen >= SETTLE_SECONDS]
+                settled = [at for at, seen in waiting.first_seen.items() if now - seen >= settled_seconds]
                 if not settled:
                     continue
                 until_ms = max(settled)
@@ -164,16 +203,17 @@ class Pushed:
                 waiting.first_seen = {at: seen for at, seen in waiting.first_seen.items() if at > until_ms}
                 if waiting.engine:
                     waiting.done_ms = until_ms
-                    whole[place] = self._series(ids[taken], times[taken], values[taken])
+                    whole[place] = self._series(waiting, ids[taken], times[taken], values[taken])
         return whole
 
-    def _series(self, ids: Ids, times: Ints, values: Floats) -> dict[Labels, tuple[Ints, Floats]]:
+    def _series(self, waiting: _Waiting, ids: Ids, times: Ints, values: Floats) -> dict[Labels, tuple[Ints, Floats]]:
         order = np.lexsort((times, ids))
         ids, times, values = ids[order], times[order], values[order]
         starts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1]))
         ends = [*starts[1:].tolist(), len(ids)]
         return {
-            self._labels[int(ids[a])]: (times[a:b], values[a:b]) for a, b in zip(starts.tolist(), ends, strict=True)
+            waiting.replicas.told(self._labels[int(ids[a])])[1]: (times[a:b], values[a:b])
+            for a, b in zip(starts.tolist(), ends, strict=True)
         }
 
     def _forget(self, place: Place) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loms.agent.history import Archive, Found, History
+from loms.agent.history import Archive, Found, History, joined_spans
 from loms.alerting.pipeline import Pipeline
 from loms.alerting.state import Notification
 from loms.core.clock import ManualClock, iso_utc
@@ -20,7 +20,7 @@ from loms.promql.engine import Engine
 from loms.promql.recent import RecentSource
 from loms.promql.syntax import NAME
 from loms.rules.evaluate import Evaluator
-from loms.rules.replay import evaluations, paced, reach, too_coarse
+from loms.rules.replay import Reach, evaluations, paced, reach, too_coarse
 from loms.rules.rule import Group
 
 UNKNOWN_HERE = (
@@ -63,8 +63,9 @@ def replay(
     """Evaluate ``groups`` from ``start_ms`` to ``end_ms``, each at its interval or every ``step_ms`` if that is longer.
 
     Without a step nothing is evaluated more often than engines are scraped. As much time before the start is read as
-    the rules look back on. ``progress`` is told the share that is done, 0 to 1. Raises `LomsError` where the archive
-    has no series of a known engine, and whatever the archive raises.
+    the rules look back on; where there are no samples, nothing is read or evaluated once the rules have seen that.
+    ``progress`` is told the share that is done, 0 to 1. Raises `LomsError` where the archive has no series of a known
+    engine, and whatever the archive raises.
     """
     looks = reach(groups)
     history, from_ms = History(archive, metadata), start_ms - looks.window_ms
@@ -79,16 +80,20 @@ def replay(
     evaluator = Evaluator(Engine(source.samples), paced(groups, step_ms or found.interval_ms), clock, source.take)
     book = _Book(alerting or Alerting())
     errors: dict[str, None] = {}
-    at_ms, span_ms, count = from_ms, history.span_ms(found), 0
-    while at_ms < end_ms:
-        before_ms, at_ms = at_ms, min(at_ms + span_ms, end_ms)
-        source.put(history.scrape(found, before_ms, at_ms))
-        for evaluation in evaluations(evaluator, clock, at_ms):
-            book.enter(evaluation.alerts, evaluation.at_ms)
-            errors.update(dict.fromkeys(evaluation.errors))
-            count += 1
-        source.samples.forget(at_ms - looks.window_ms)
-        progress((at_ms - from_ms) / (end_ms - from_ms))
+    spans = joined_spans((low, min(end_ms, high + _settled_ms(groups, looks))) for low, high in found.spans)
+    whole, walked, span_ms, count = sum(high - low for low, high in spans), 0, history.span_ms(found), 0
+    for at_ms, until_ms in spans:
+        clock.advance(max(0, at_ms - clock.now_ms()) / 1000)
+        while at_ms < until_ms:
+            before_ms, at_ms = at_ms, min(at_ms + span_ms, until_ms)
+            source.put(history.scrape(found, before_ms, at_ms))
+            for evaluation in evaluations(evaluator, clock, at_ms):
+                book.enter(evaluation.alerts, evaluation.at_ms)
+                errors.update(dict.fromkeys(evaluation.errors))
+                count += 1
+            source.samples.forget(at_ms - looks.window_ms)
+            walked += at_ms - before_ms
+            progress(walked / whole)
     return Replayed(
         start_ms=start_ms,
         end_ms=end_ms,
@@ -99,6 +104,14 @@ def replay(
         incidents=book.incidents(),
         notes=(*_notes(history, found, groups), *errors, *UNKNOWN_HERE),
     )
+
+
+def _settled_ms(groups: Sequence[Group], looks: Reach) -> int:
+    """How long after the last sample an evaluation can still say something new; what comes after that is left out."""
+    slowest = max(
+        (r.for_ms + r.keep_firing_for_ms + 2 * group.interval_ms for group in groups for r in group.rules), default=0
+    )
+    return looks.window_ms + slowest
 
 
 def _notes(history: History, found: Found, groups: Sequence[Group]) -> Iterable[str]:

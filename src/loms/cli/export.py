@@ -20,7 +20,8 @@ app = typer.Typer(
     help="LOMS's canonical series and dashboards for your own Prometheus and Grafana.", no_args_is_help=True
 )
 
-RULES, SCRAPE = "loms-rules.yaml", "loms-scrape.yaml"
+RULES, SCRAPE = "loms-rules.yaml", "scrape/loms-scrape.yaml"
+"""The second in a folder of its own, so that a glob over the first's, rule_files: [rules/*.yaml], is of rules alone."""
 
 OutputOption = Annotated[
     str, typer.Option("--output", "-o", metavar="DIR|-", help="Folder for the files, or - for the terminal.")
@@ -51,7 +52,8 @@ def prometheus(
 ) -> None:
     """Recording rules that give the canonical series in your own Prometheus.
 
-    Into a folder go loms-rules.yaml, for rule_files, and loms-scrape.yaml, what the scrape configuration needs for it.
+    Into a folder go loms-rules.yaml, for rule_files, and scrape/loms-scrape.yaml, what the scrape configuration needs
+    for it.
     """
     from loms.export.recording import exportable, group_of
     from loms.export.rule_file import rule_file
@@ -123,8 +125,8 @@ def _write(folder: Path, texts: Mapping[str, str], force: bool, as_json: bool) -
         if path.exists() and not force:
             raise ConfigError(f"{path} is there already", hint="--force overwrites it")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         for path, text in paths.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
             new = path.with_name(f".{path.name}.new")
             new.write_text(text, encoding="utf-8")
             os.replace(new, path)

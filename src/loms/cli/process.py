@@ -15,6 +15,7 @@ import uvicorn
 
 from loms.agent.pushed import Pushed
 from loms.agent.runtime import Agent
+from loms.agent.stored import Left
 from loms.core import log
 from loms.core.clock import SystemClock
 from loms.core.errors import ConfigError, LomsError
@@ -79,7 +80,8 @@ async def _serve(config: Config, listener: socket.socket, tls: dict[str, str], c
                 config, server.sink, clock, recall=server.recall, notes=notes, note=server.metadata.note, own_port=port
             )
             work.append(asyncio.create_task(agent.run(), name="agent"))
-        pushed = Pushed(server.sink, clock, server.metadata.of, agent.scrapes if agent else lambda *_: False)
+        scraped = agent.scrapes if agent else lambda *_: False
+        pushed = Pushed(server.sink, clock, server.metadata.of, scraped, Left(server.engine, clock))
         server.listeners.append(pushed)
         work.append(asyncio.create_task(pushed.run(), name="pushed"))
         app = build(server, _collected(agent, pushed))
@@ -100,6 +102,7 @@ async def _serve(config: Config, listener: socket.socket, tls: dict[str, str], c
             for task in work:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
+            await pushed.finish()
     for task in work:
         with suppress(asyncio.CancelledError):
             task.result()

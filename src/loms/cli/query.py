@@ -68,7 +68,7 @@ def _remote(url: str, token: str) -> Ask:
     from loms.promql.remote import RemotePrometheus
 
     source = Source().model_copy(update={"url": url, "bearer_token": SecretStr(token) if token else None})
-    return RemotePrometheus(source).ask
+    return RemotePrometheus(source).asked
 
 
 def _seconds(option: str, text: str) -> float:
@@ -88,13 +88,13 @@ def _table(data: Mapping[str, Any], width: int) -> Table:
     for row in data["result"]:
         name = shown(series_text(row["metric"]))
         if over_time:
-            values = [float(v) for _, v in row["values"]]
+            values = [float(v) for _, v in row["values"]] or [math.nan]
             finite = [v for v in values if math.isfinite(v)] or [math.nan]
             table.add_row(name, sparkline(values, cells), *(f"{v:.6g}" for v in (min(finite), max(finite), values[-1])))
         else:
             table.add_row(name, row["value"][1])
-    if over_time:
-        first, last = data["result"][0]["values"][0][0], data["result"][0]["values"][-1][0]
+    if over_time and (times := [time for row in data["result"] for time, _ in row["values"]]):
+        first, last = min(times), max(times)
         table.caption = f"{local_and_utc(int(first * 1000))} … {local_and_utc(int(last * 1000))}"
     return table
 

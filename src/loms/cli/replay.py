@@ -56,6 +56,8 @@ def replay(
 
     settings = load_config(config)
     log.configure("error")
+    if file is not None and prometheus:
+        raise ConfigError("--prometheus and --file are two places to look at", hint="name one of them")
     files = (*settings.rules.files, *(rules or ()))
     groups = load_groups(files, builtin=builtin, interval_seconds=settings.rules.interval)
     archive, metadata, newest_ms = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 from rich.console import Console
@@ -14,11 +13,14 @@ from rich.tree import Tree
 
 from loms.cli.client import DEFAULT_URL, Client, JsonOption, TokenOption, UrlOption, shown
 from loms.core.clock import local_and_utc
+from loms.store.traces import full_id
 
 _WIDE = 160
 """Width of what is no terminal."""
 _BAR = 24
 """Cells of the line that shows where in its trace a span lies."""
+_INDENT = 4
+"""Cells that each level is moved to the right."""
 
 
 def traces(
@@ -40,8 +42,8 @@ def traces(
 ) -> None:
     """List traces with a span that fulfils all that is asked, or draw one with its durations."""
     client = Client(url, token)
-    if id:
-        found = client.get(f"/api/traces/{quote(id, safe='')}")
+    if id is not None:
+        found = client.get(f"/api/traces/{full_id(id)}")
     else:
         texts = {"service": service, "name": name, "status": status}
         texts |= {"min_duration": min_duration, "max_duration": max_duration}
@@ -51,8 +53,8 @@ def traces(
         print(json.dumps(found, indent=2))
         return
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
-    if id:
-        console.print(drawn(found))
+    if id is not None:
+        console.print(drawn(found, console.width))
     elif not found["traces"]:
         console.print("No traces.")
     else:
@@ -77,8 +79,12 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def drawn(trace: dict[str, Any]) -> Tree:
-    """A trace as a tree: name, duration, and where in the whole each span lies."""
+def drawn(trace: dict[str, Any], width: int = _WIDE) -> Tree:
+    """A trace as a tree: name, duration, and where in the whole each span lies.
+
+    Levels take up to a third of ``width``. What lies deeper stands one below the other, each with its level.
+    """
+    deepest = max(2, width // 3 // _INDENT)
     count = f"{trace['spans']} span{'' if trace['spans'] == 1 else 's'}"
     wrong = f", [red]{trace['errors']} with errors[/]" if trace["errors"] else ""
     cut = ", [yellow]there are more than are shown[/]" if trace["cut"] else ""
@@ -89,15 +95,17 @@ def drawn(trace: dict[str, Any]) -> Tree:
     rows = [(tree, root, "") for root in reversed(trace["roots"])]
     while rows:
         place, span, service = rows.pop()
-        branch = place.add(_line(span, service, trace["duration_ms"]))
-        rows += [(branch, child, span["service"]) for child in reversed(span["children"])]
+        branch = place.add(_line(span, service, trace["duration_ms"], deepest))
+        below = branch if span["level"] < deepest else place
+        rows += [(below, child, span["service"]) for child in reversed(span["children"])]
     return tree
 
 
-def _line(span: dict[str, Any], service_above: str, whole_ms: float) -> str:
+def _line(span: dict[str, Any], service_above: str, whole_ms: float, deepest: int) -> str:
     style = "red" if span["status"] == "Error" else "bold"
     service = "" if span["service"] == service_above else f"[cyan]{shown(span['service'])}[/] "
-    text = f"{service}[{style}]{shown(span['name'])}[/]  {lasting(span['duration_ms'])}"
+    level = f"[dim]level {span['level']}:[/] " if span["level"] > deepest else ""
+    text = f"{level}{service}[{style}]{shown(span['name'])}[/]  {lasting(span['duration_ms'])}"
     text += f"  [dim]{bar(span['offset_ms'], span['duration_ms'], whole_ms)}[/]"
     return text + (f"  [red]{shown(span['status_message'])}[/]" if span["status_message"] else "")
 
@@ -116,15 +124,20 @@ def bar(offset_ms: float, duration_ms: float, whole_ms: float, cells: int = _BAR
 
 
 def lasting(ms: float) -> str:
-    """A duration in three digits or so.
+    """A duration in three digits or so, or in two units.
 
-    >>> lasting(0.25), lasting(12.345), lasting(1234.5), lasting(125_000)
-    ('250 µs', '12.3 ms', '1.23 s', '2 min 5 s')
+    >>> lasting(0.25), lasting(12.345), lasting(999.6), lasting(1234.5)
+    ('250 µs', '12.3 ms', '1 s', '1.23 s')
+    >>> lasting(125_000), lasting(5_400_000), lasting(262_800_000)
+    ('2 min 5 s', '1 h 30 min', '3 d 1 h')
     """
-    if ms < 1:
+    if round(ms * 1000) < 1000:
         return f"{ms * 1000:.0f} µs"
-    if ms < 1000:
-        return f"{ms:.3g} ms"
-    if ms < 60_000:
-        return f"{ms / 1000:.3g} s"
-    return f"{ms / 1000 // 60:.0f} min {ms / 1000 % 60:.0f} s"
+    for unit, size, most in (("ms", 1, 1000), ("s", 1000, 60)):
+        if (value := float(f"{ms / size:.3g}")) < most:
+            return f"{value:g} {unit}"
+    for large, unit, size, most in (("min", "s", 1000, 3600), ("h", "min", 60_000, 24 * 60)):
+        if (count := round(ms / size)) < most:
+            return f"{count // 60} {large} {count % 60} {unit}"
+    hours = round(ms / 3_600_000)
+    return f"{hours // 24} d {hours % 24} h"

@@ -35,6 +35,9 @@ samples_scraped = Counter("loms_scraped_samples", "Samples read from targets.", 
 samples_dropped = Counter(
     "loms_dropped_samples", "Samples that were not stored, by reason.", ["reason"], registry=registry
 )
+series_dropped = Counter(
+    "loms_dropped_series", "Series whose labels could not be stored, by reason.", ["reason"], registry=registry
+)
 metadata_dropped = Counter(
     "loms_dropped_metadata",
     "Metric families whose type and help were not kept, for there are too many.",

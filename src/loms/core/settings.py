@@ -208,6 +208,8 @@ class Receive(Section):
     labels: int = Field(default=128, gt=0)
     """Most labels of a series, or attributes of a point, span or record."""
     label_value_length: int = Field(default=16_384, gt=0)
+    labels_length: Bytes = Field(default=64 * 2**10, ge=2**10)
+    """Names and values of one series' labels together."""
     otlp_http_port: int | None = Field(default=4318, ge=0, le=65_535)
     """OTLP's usual ports. None: not at all; in use by somebody else: said, and left out."""
     otlp_grpc_port: int | None = Field(default=4317, ge=0, le=65_535)
@@ -270,7 +272,7 @@ class Source(Section):
 class Query(Section):
     timeout: Duration = Field(default=30.0, gt=0)
     max_series: int = Field(default=50_000, gt=0)
-    max_samples: int = Field(default=50_000_000, gt=0)
+    max_samples: int = Field(default=20_000_000, gt=0)
     lookback: Duration = 300.0
     recent: Bytes = 256 * 2**20
     """For the samples of the last minutes in memory, which rules and "now" panels read; 0: none. Not in a cluster."""

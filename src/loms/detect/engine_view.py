@@ -11,6 +11,10 @@ its time: the grid starts elsewhere at each evaluation, and with scrapes more fr
 these, now those. So the values come from windows as long as the step: of counters and gauges the last one
 (``activity``), of the load also the least (``least_running``, ``least_waiting``), of ``up`` the best (``answered``), of
 failures their number (``failures``).
+
+Canonical series that recording rules make carry the time of the rules' evaluation (``measured_at``), and tell of the
+newest scrape before it. That scrape is what they are dated by, as if they had been in it; dated by the newest scrape at
+their column's time, they would become younger or older with the phase of the grid.
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ RUNNING, WAITING = "llm_engine_requests_running", "llm_engine_requests_waiting"
 IDENTITY = ("deployment_zone", "engine", "instance", "job", "model", "simulated")
 
 PUSHED_LAG_SECONDS = 10.0
+"""So much later than ``up`` canonical series of a target may come that others scrape and push here."""
 
 Target = tuple[str, str]
 """(job, instance)"""
@@ -156,7 +161,7 @@ def _from_activity(
     ranks: dict[Labels, int] = {}
     for labels, _ in index:
         ranks[labels] = ranks.get(labels, 0) + 1
-    scraped = _scrape_times(frames["scraped_at"], frame.times_ms)
+    measured = _measured(frames, contacts, frame.times_ms)
     latest: dict[Target, int] = {}
     for (labels, _), i in index.items():
         target = target_of(dict(labels))
@@ -166,7 +171,7 @@ def _from_activity(
         target = target_of(dict(labels))
         if newest[i] < latest[target]:
             continue  # what the target used to be: another model, or before its model was known
-        times, contact = scraped.get(target, frame.times_ms), contacts.get(target)
+        contact, (times, lag_ms) = contacts.get(target), measured.get(target, (frame.times_ms, 0.0))
         last_ms, good_ms = _time(times, newest[i]), contact.good_ms if contact else None
         views.append(
             EngineView(
@@ -176,7 +181,7 @@ def _from_activity(
                 contact=contact,
                 probe=probes.get(target),
                 known=True,
-                current=last_ms is not None and good_ms is not None and last_ms >= good_ms - _lag_ms(contact),
+                current=last_ms is not None and good_ms is not None and last_ms >= good_ms - lag_ms,
                 running=_number(fill_forward(running[i : i + 1])[0, -1]),
                 waiting=_number(fill_forward(waiting[i : i + 1])[0, -1]),
                 progress_ms=_time(times, moved[i]),
@@ -189,11 +194,31 @@ def _from_activity(
     return views
 
 
-def _lag_ms(contact: Contact | None) -> float:
-    """How far a target's canonical series may be behind its newest good scrape: those of a target that others scrape
-    and push here come some seconds after its ``up``.
+def _measured(
+    frames: Mapping[str, Frame], contacts: Mapping[Target, Contact], times_ms: Ints
+) -> dict[Target, tuple[Ints, float]]:
+    """Target → the scrape in ms that its newest canonical samples tell of, at each grid time, and how far these may be
+    behind its newest good scrape.
     """
-    return max(PUSHED_LAG_SECONDS, 1.5 * contact.interval_seconds) * 1000 if contact else 0.0
+    scraped = _scrape_times(frames["scraped_at"], times_ms)
+    measured = {target_of(row): values * 1000 for row, values in zip(*_rows(frames["measured_at"]), strict=True)}
+    step_ms = float(times_ms[1] - times_ms[0]) if len(times_ms) > 1 else 0.0
+    found = {}
+    for target, scrapes in scraped.items():
+        own, contact = measured.get(target, np.full(len(scrapes), np.nan)), contacts.get(target)
+        there = ~np.isnan(own)  # not where a failed scrape ended the series after the sample of the same column
+        times = np.where(there, np.round(np.where(there, own, 0)), scrapes).astype(np.int64)
+        apart_ms = contact.interval_seconds * 1000 if contact else 0.0
+        gaps = np.diff(np.unique(own[there]))
+        lag_ms = max(PUSHED_LAG_SECONDS * 1000, 1.5 * apart_ms, 1.5 * float(np.median(gaps)) if len(gaps) else 0.0)
+        if apart_ms > step_ms:  # else the grid does not show every scrape, and a sample's own time is near enough
+            known = np.unique(scrapes)
+            before = np.searchsorted(known, times, side="right") - 1
+            of_scrape = np.where(before >= 0, known[before], times)
+            lag_ms += apart_ms if np.any((of_scrape != times) & there) else 0.0
+            times = of_scrape
+        found[target] = times, lag_ms
+    return found
 
 
 def _loaded(load: Floats, frames: Mapping[str, Frame], index: Mapping[tuple[Labels, str], int]) -> Ints:

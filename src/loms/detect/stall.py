@@ -102,6 +102,7 @@ class Stall:
         each = f"[{round(step * 1000)}ms]"
         grid = {  # how scrapes went comes first: a scrape may be stored while this is asked for
             "scraped_at": "timestamp(up)",
+            "measured_at": f"max by ({_BY}) (timestamp({RUNNING}) or timestamp({WAITING}))",
             "contact": _named("up", "loms_scrape_failed"),
             "answered": f"max_over_time(up{each})",
             "failures": f"count_over_time(loms_scrape_failed{each})",
@@ -163,10 +164,13 @@ def _judge_silent(view: EngineView, contact: Contact, at_ms: int, config: Stall.
         return _Verdict(UNKNOWN, math.nan, f"it has not answered yet ({contact.reason or 'scrapes fail'})")
     if contact.refused >= config.dead_after_scrapes:
         how = "connections are refused" if contact.reason == "refused" else "connections break"
-        return _Verdict("dead", since, f"{how}: {tried} in {_words(since)}")
+        return _Verdict(
+            "dead", since, f"{how}: {tried} in {'the last ' if contact.good_ms is None else ''}{_words(since)}"
+        )
     granted = _allowance(view, config) if contact.unanswered >= 2 else config.stall_after_max_seconds
     if contact.unanswered + contact.unconnected >= 2 and silence + _jitter(contact) >= granted:
-        return _Verdict("stalled", silence, f"no scrape has been answered for {_words(silence)}")
+        least = "at least " if contact.good_ms is None else ""
+        return _Verdict("stalled", silence, f"no scrape has been answered for {least}{_words(silence)}")
     return _Verdict(UNKNOWN, silence, f"{tried} failed ({contact.reason or 'reason not recorded'})")
 
 
@@ -176,7 +180,10 @@ def _judge_answering(view: EngineView, contact: Contact, now_ms: int, config: St
     signs = [view.first_ms, view.progress_ms, view.loaded_ms]
     if probe and (view.ranks == 1 or view.loaded_ms is None):
         signs.append(probe.answered_ms)
-    quiet = max(0.0, (now_ms - max(ms for ms in signs if ms is not None)) / 1000)
+    since_ms = max(ms for ms in signs if ms is not None)
+    quiet = max(0.0, (now_ms - since_ms) / 1000)
+    # What began before the oldest scrape in the window may have gone on for any time.
+    silent = f"no progress for {'at least ' if since_ms == view.first_ms else ''}{_words(quiet)}"
     unmoved = probe is not None and probe.failed and (view.progress_ms or 0) <= probe.sent_ms < now_ms
     # Requests that come to an engine already found frozen show as load, and do not start its allowance anew.
     if probe and unmoved and (view.loaded_ms is None or view.loaded_ms > (probe.failing_ms or probe.done_ms)):
@@ -184,18 +191,14 @@ def _judge_answering(view: EngineView, contact: Contact, now_ms: int, config: St
         return _Verdict(
             "stalled",
             quiet,
-            f"no progress for {_words(quiet)}: a synthetic request for one token failed after {waited}, though "
+            f"{silent}: a synthetic request for one token failed after {waited}, though "
             f"{load or 'nothing runs or waits'}; /health may still say 200",
         )
     if view.loaded_ms is not None:
         if quiet + _jitter(contact) >= _allowance(view, config):
-            return _Verdict(
-                "stalled", quiet, f"no progress for {_words(quiet)} while {load}; /health may still say 200"
-            )
+            return _Verdict("stalled", quiet, f"{silent} while {load}; /health may still say 200")
         if quiet > max(config.busy_within_seconds, 2 * contact.interval_seconds):
-            return _Verdict(
-                "long_prefill", quiet, f"no progress for {_words(quiet)} while {load}; within its allowance"
-            )
+            return _Verdict("long_prefill", quiet, f"{silent} while {load}; within its allowance")
         return _Verdict("busy", quiet, f"{load}, progress {_words(quiet)} ago")
     return _Verdict("idle", quiet, "nothing to do")
 
@@ -218,7 +221,7 @@ def _evidence(view: EngineView) -> Iterable[Evidence]:
         text = f"last progress at {iso_utc(view.progress_ms)}"
         yield Evidence(text, progress, view.progress_ms / 1000, "timestamp")
     elif view.first_ms is not None:
-        yield Evidence(f"no counter has moved since {iso_utc(view.first_ms)}", progress)
+        yield Evidence(f"no counter has moved since {iso_utc(view.first_ms)} at the latest", progress)
     for name, count, verb in ((RUNNING, view.running, "run"), (WAITING, view.waiting, "wait")):
         if count is not None:
             yield Evidence(

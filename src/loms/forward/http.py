@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import base64
+import http.client
+import socket
 import ssl
-from collections.abc import Mapping
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from loms import __version__
 from loms.core.clock import Clock
 from loms.core.errors import ConfigError, ForwardError
 from loms.core.log import redact
-from loms.core.settings import Forward, Tls
+from loms.core.settings import Forward, OtlpForward, Tls
 
 _SHOWN = 200
 """Characters of an answer's body that a message repeats."""
@@ -30,32 +35,37 @@ class HttpDestination:
         self._settings = settings
         self._clock = clock
         parts = urlsplit(settings.url)
-        self._url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        self._target = urlunsplit(parts._replace(scheme="", netloc="", fragment="")) or "/"
         self._url_user = (unquote(parts.username or ""), unquote(parts.password or "")) if parts.username else None
         self.host = parts.netloc.rpartition("@")[2]
         self.name = name_of(settings)
-        options: dict[str, Any] = {}
+        host = parts.hostname or ""
+        self._connection = HTTPConnection(host, parts.port)
         if parts.scheme == "https":
-            options["ssl_context"] = _context(settings.tls, self.name)
-            if settings.tls.server_name:
-                options |= {"server_hostname": settings.tls.server_name, "assert_hostname": settings.tls.server_name}
-        timeout = urllib3.Timeout(connect=min(10.0, settings.timeout), read=settings.timeout)
-        self._pool = urllib3.PoolManager(num_pools=1, maxsize=1, retries=False, timeout=timeout, **options)
-
-    def post(self, body: bytes, headers: Mapping[str, str], *, weight: int, url: str = "") -> None:
-        """Send; ``url`` is another one than the destination's. Raises `ForwardError`."""
-        headers = {"User-Agent": f"loms/{__version__}", **headers, **self._own_headers()}
-        try:
-            answer = self._pool.request(
-                "POST", url or self._url, body=body, headers=headers, redirect=False, preload_content=False
+            context = _context(settings.tls, self.name)
+            wanted = settings.tls.server_name
+            self._connection = HTTPSConnection(
+                host,
+                parts.port,
+                ssl_context=context,
+                server_hostname=wanted,
+                assert_hostname=wanted if wanted and context.check_hostname else None,
             )
-            try:
-                text = answer.read(_SHOWN * 4, decode_content=True)
-                answer.drain_conn()
-            finally:
-                answer.release_conn()
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            reason = _plainly(error)
+        weakref.finalize(self, self._connection.close)
+
+    def post(self, body: bytes, headers: Mapping[str, str], *, weight: int, path: str = "") -> None:
+        """Send; ``path`` is another one than the destination's. For one thread at a time. Raises `ForwardError`.
+
+        It ends at the latest soon after the configured time, however slowly the answer comes.
+        """
+        headers = {"User-Agent": f"loms/{__version__}", **headers, **self._own_headers()}
+        late = threading.Event()
+        try:
+            with _ended_after(self._settings.timeout, self._connection, late):
+                answer, text = self._exchange(body, headers, path or self._target, late)
+        except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as error:
+            self._connection.close()
+            reason = f"no whole answer in {self._settings.timeout:g} s" if late.is_set() else _plainly(error)
             raise ForwardError(
                 f"{self.name}: no answer from {self.host}: {reason}", reason="network", retry=True, weight=weight
             ) from None
@@ -69,6 +79,34 @@ class HttpDestination:
             retry_after_seconds=self._retry_after(answer.headers.get("Retry-After", "")),
             weight=weight,
         )
+
+    def _exchange(
+        self, body: bytes, headers: Mapping[str, str], path: str, late: threading.Event
+    ) -> tuple[urllib3.HTTPResponse, bytes]:
+        """The answer, whose head is whole, with the beginning of its body.
+
+        The status says it all: what has a longer body, or one that does not come, is not read on, and the connection
+        ends.
+        """
+        connection = self._connection
+        if not connection.is_connected:
+            connection.close()
+        connection.timeout = min(10.0, self._settings.timeout)  # until there is a connection
+        connection.request("POST", path, body=body, headers=headers, preload_content=False)
+        connection.timeout = self._settings.timeout
+        answer = connection.getresponse()
+        text, goes_on = b"", False
+        try:
+            if late.is_set():  # a head that was cut off looks like a whole one
+                raise TimeoutError
+            with suppress(urllib3.exceptions.HTTPError, http.client.HTTPException, OSError):
+                text = answer.read(_SHOWN * 4, decode_content=True)
+                goes_on = not answer.read(1) and "close" not in answer.headers.get("Connection", "").lower()
+        finally:
+            if late.is_set() or not goes_on:
+                answer.close()
+                connection.close()
+        return answer, text
 
     def _own_headers(self) -> dict[str, str]:
         """Configured headers and credentials, those in the URL last; a password file is read each time."""
@@ -99,9 +137,32 @@ class HttpDestination:
             return None
 
 
+@contextmanager
+def _ended_after(seconds: float, connection: HTTPConnection, late: threading.Event) -> Iterator[None]:
+    """Cut the connection when the block is not through after so long: each byte may come in time, and the whole not."""
+    through = threading.Event()
+
+    def watch() -> None:
+        wait = seconds
+        while not through.wait(wait):
+            late.set()
+            with suppress(OSError, AttributeError):  # there may be no connection yet, or no more
+                connection.sock.shutdown(socket.SHUT_RDWR)
+            wait = 0.1
+
+    watcher = threading.Thread(target=watch, name="forward-deadline", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        through.set()
+        watcher.join()
+
+
 def name_of(settings: Forward) -> str:
-    """Its name in logs, self-metrics and on disk."""
-    return settings.name or urlsplit(settings.url).netloc.rpartition("@")[2]
+    """Its name in logs and self-metrics; one host may be a destination of both kinds."""
+    kind = "otlp-" if isinstance(settings, OtlpForward) else ""
+    return settings.name or kind + urlsplit(settings.url).netloc.rpartition("@")[2]
 
 
 def _basic(username: str, password: str) -> str:
@@ -116,7 +177,6 @@ def _context(tls: Tls, name: str) -> ssl.SSLContext:
     except OSError as error:
         raise ConfigError(f"{name}: the TLS files cannot be used: {error.strerror or error}") from None
     if tls.insecure_skip_verify:
-        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # who asks for it knows
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context

@@ -61,9 +61,8 @@ class OtlpOut:
         self._signals = frozenset(settings.signals)
         over_grpc = urlsplit(settings.url).scheme.startswith("grpc")
         destination: Destination = _Grpc(settings) if over_grpc else _Http(settings, clock)
-        queue = DiskQueue(
-            directory / f"otlp-{re.sub(r'[^a-zA-Z0-9_.-]', '_', self.name)}", settings.queue, clock, self._dropped
-        )
+        place = re.sub(r"[^a-zA-Z0-9_.-]", "_", self.name.removeprefix("otlp-"))
+        queue = DiskQueue(directory / f"otlp-{place}", settings.queue, clock, self._dropped)
         self._sender = Sender(self.name, queue, destination, clock)
 
     def __call__(self, signal: Signal, body: bytes, items: int) -> None:
@@ -89,9 +88,13 @@ class OtlpOut:
         selfmetrics.forward_dropped.labels(self.name, reason).inc(items)
 
 
-def otlp_outs_of(settings: Sequence[OtlpForward], directory: Path, clock: Clock) -> list[OtlpOut]:
-    """One for each destination. Raises `ConfigError` where two have one name, `StoreError` for a queue."""
-    names = [name_of(one) for one in settings]
+def otlp_outs_of(
+    settings: Sequence[OtlpForward], directory: Path, clock: Clock, taken: Sequence[str] = ()
+) -> list[OtlpOut]:
+    """One for each destination. Raises `ConfigError` where two have one name, or one of those ``taken`` by others;
+    `StoreError` for a queue.
+    """
+    names = [*taken, *(name_of(one) for one in settings)]
     if twice := next((name for name in names if names.count(name) > 1), None):
         hint = "give each a name of its own: otlp_forward[].name"
         raise ConfigError(f"otlp_forward: two destinations are named {twice!r}", hint=hint)
@@ -103,12 +106,12 @@ class _Http:
 
     def __init__(self, settings: OtlpForward, clock: Clock) -> None:
         self._http = HttpDestination(settings, clock)
-        self._url = settings.url.rstrip("/")
+        self._path = urlsplit(settings.url).path.rstrip("/")
 
     def send(self, item: bytes, /) -> int:
         signal, items = _ITEM.unpack_from(item)
         headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
-        self._http.post(item[_ITEM.size :], headers, weight=items, url=f"{self._url}/v1/{_SIGNALS[signal]}")
+        self._http.post(item[_ITEM.size :], headers, weight=items, path=f"{self._path}/v1/{_SIGNALS[signal]}")
         return int(items)
 
 

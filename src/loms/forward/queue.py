@@ -2,13 +2,15 @@
 
 A directory holds numbered segments of records and the file ``position``, which says how far they have been read. A
 record is written by one call, so it outlives the process at once; the disk is made to keep it (fsync) at least every
-second as long as somebody calls `sync`. A record that was cut off by a power cut is cut away when the queue is opened.
+second as long as somebody calls `sync`. A record that was cut off by a power cut is cut away when the queue is opened;
+one whose bytes have changed is passed over.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import struct
 import threading
 import zlib
@@ -25,10 +27,22 @@ _HEAD = struct.Struct("<IIQI")
 _POSITION = struct.Struct("<QQI")
 """Segment, offset in it, CRC-32 of both."""
 _SUFFIX = ".segment"
+_NAME = re.compile(rf"[0-9]{{20}}{re.escape(_SUFFIX)}")
 _SEGMENT_BYTES = 16 * 2**20
 SYNC_SECONDS = 1.0
 
 Drop = Callable[[str, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What stands at the head of the queue."""
+
+    data: bytes
+    arrived_ms: int
+    segment: int
+    end: int
+    """Where in the segment the next one stands."""
 
 
 @dataclass(slots=True)
@@ -55,15 +69,19 @@ class DiskQueue:
         self._segments: deque[_Segment] = deque()
         self._offset = 0
         """Where the first segment is read next."""
-        self._head: tuple[int, int, int, bytes, int] | None = None
-        """Segment, offset, end, data and time of the item that `peek` showed."""
+        self._head: Item | None = None
+        """The item that `peek` showed."""
         self._unsynced_since: float | None = None
         self._reader: tuple[int, int] | None = None
         try:
             directory.mkdir(parents=True, exist_ok=True)
             self._position = os.open(directory / "position", os.O_RDWR | os.O_CREAT, 0o600)
-            self._lock_directory()
-            self._open_segments()
+            try:
+                self._lock_directory()
+                self._open_segments()
+            except (OSError, StoreError):
+                os.close(self._position)
+                raise
         except OSError as error:
             raise _unusable(directory, error) from None
 
@@ -77,7 +95,7 @@ class DiskQueue:
         """When the first item arrived; None when nothing waits."""
         with self._lock:
             head = self._first()
-            return head[4] if head else None
+            return head.arrived_ms if head else None
 
     def append(self, data: bytes, weight: int = 1) -> None:
         """Raises `StoreError` when the disk does not take it. What is larger than the whole queue is dropped."""
@@ -103,18 +121,17 @@ class DiskQueue:
             except OSError as error:
                 raise _unusable(self._directory, error) from None
 
-    def peek(self) -> bytes | None:
+    def peek(self) -> Item | None:
         """The first item, which stays; None when nothing waits."""
         with self._lock:
-            head = self._first()
-            return head[3] if head else None
+            return self._first()
 
-    def done(self) -> None:
-        """The item that `peek` showed goes, if it is still there."""
+    def done(self, item: Item) -> None:
+        """``item``, which `peek` showed, goes; unless it is gone, for the queue had no more room for it."""
         with self._lock:
-            if self._head is None:
+            if self._head is not item:
                 return
-            self._offset = self._head[2]
+            self._offset = item.end
             self._head = None
             self._settle()
 
@@ -138,12 +155,11 @@ class DiskQueue:
         try:
             fcntl.flock(self._position, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(self._position)
             hint = "two processes of LOMS need a store.path each"
             raise StoreError(f"the queue {self._directory} is used by another process", hint=hint) from None
 
     def _open_segments(self) -> None:
-        numbers = sorted(int(path.stem) for path in self._directory.glob(f"*{_SUFFIX}"))
+        numbers = sorted(int(path.stem) for path in self._directory.iterdir() if _NAME.fullmatch(path.name))
         raw = os.pread(self._position, _POSITION.size, 0)
         first, offset = 0, 0
         if len(raw) == _POSITION.size:
@@ -157,7 +173,10 @@ class DiskQueue:
                 self._segments.append(_Segment(number, self._path(number).stat().st_size))
         if self._segments:
             last = self._segments[-1]
-            last.size = _sound_bytes(self._path(last.number), last.size)
+            whole = _whole_bytes(self._path(last.number), last.size)
+            if whole < last.size:
+                self._dropped("corrupt", 1)
+            last.size = whole
             os.truncate(self._path(last.number), last.size)
             self._writer = os.open(self._path(last.number), os.O_WRONLY | os.O_APPEND)
             if self._segments[0].number == first:
@@ -167,37 +186,40 @@ class DiskQueue:
         self._settle()
 
     def _begin(self, number: int) -> None:
-        if self._segments:
-            os.fsync(self._writer)
-            os.close(self._writer)
-        self._writer = os.open(self._path(number), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
+        fresh = os.open(self._path(number), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
+        full = self._writer if self._segments else None
+        # Only now: a number of a file that is closed and goes on being used is soon another file's.
+        self._writer = fresh
         self._segments.append(_Segment(number, 0))
+        if full is not None:
+            try:
+                os.fsync(full)
+            finally:
+                os.close(full)
 
     def _path(self, number: int) -> Path:
         return self._directory / f"{number:020d}{_SUFFIX}"
 
-    def _first(self) -> tuple[int, int, int, bytes, int] | None:
+    def _first(self) -> Item | None:
         """The item at the head, read and checked once."""
         while self._head is None and self._waiting() > 0:
             segment = self._segments[0]
             if self._offset < segment.size:
-                head = os.pread(self._reading(segment.number), _HEAD.size, self._offset)
-                length, crc, time_ms, _ = _HEAD.unpack(head) if len(head) == _HEAD.size else (0, 1, 0, 0)
-                start = self._offset + _HEAD.size
-                data = os.pread(self._reading(segment.number), length, start) if start + length <= segment.size else b""
-                if len(data) == length and zlib.crc32(data) == crc:
-                    self._head = (segment.number, self._offset, start + length, data, time_ms)
+                record = _record(self._reading(segment.number), self._offset, segment.size)
+                if record is not None and record.sound:
+                    self._head = Item(record.data, record.arrived_ms, segment.number, record.end)
                     break
-                self._dropped("corrupt", 1)
-                self._offset = segment.size
+                self._dropped("corrupt", record.weight if record else 1)
+                self._offset = record.end if record else segment.size
             self._settle()
         return self._head
 
     def _reading(self, number: int) -> int:
         if self._reader is None or self._reader[0] != number:
-            if self._reader:
-                os.close(self._reader[1])
-            self._reader = (number, os.open(self._path(number), os.O_RDONLY))
+            opened, before = os.open(self._path(number), os.O_RDONLY), self._reader
+            self._reader = (number, opened)
+            if before:
+                os.close(before[1])
         return self._reader[1]
 
     def _settle(self) -> None:
@@ -211,8 +233,8 @@ class DiskQueue:
         gone = self._segments.popleft()
         self._offset = 0
         if self._reader and self._reader[0] == gone.number:
-            os.close(self._reader[1])
-            self._reader = None
+            opened, self._reader = self._reader[1], None
+            os.close(opened)
         self._path(gone.number).unlink(missing_ok=True)
 
     def _give_up_oldest(self) -> None:
@@ -234,15 +256,47 @@ class DiskQueue:
             self._unsynced_since = None
 
 
-def _sound_bytes(path: Path, size: int) -> int:
-    """Up to where a segment's records are whole."""
+@dataclass(frozen=True, slots=True)
+class _Record:
+    data: bytes
+    arrived_ms: int
+    weight: int
+    end: int
+    sound: bool
+
+
+def _record(file: int, at: int, size: int) -> _Record | None:
+    """What stands at a place of a segment of ``size`` bytes; None where even its length cannot be believed: nothing
+    sound follows it.
+    """
+    record = _read(file, at, size)
+    if record is None or record.sound or record.end == size:
+        return record
+    following = _read(file, record.end, size)
+    return record if following is not None and following.sound else None
+
+
+def _read(file: int, at: int, size: int) -> _Record | None:
+    head = os.pread(file, _HEAD.size, at)
+    if len(head) < _HEAD.size:
+        return None
+    length, crc, arrived_ms, weight = _HEAD.unpack(head)
+    start = at + _HEAD.size
+    if start + length > size:
+        return None
+    data = os.pread(file, length, start)
+    return _Record(data, arrived_ms, weight, start + length, len(data) == length and zlib.crc32(data) == crc)
+
+
+def _whole_bytes(path: Path, size: int) -> int:
+    """Up to where a segment has one record behind the other."""
     at = 0
-    with path.open("rb") as file:
-        while len(head := file.read(_HEAD.size)) == _HEAD.size:
-            length, crc, _, _ = _HEAD.unpack(head)
-            if at + _HEAD.size + length > size or zlib.crc32(file.read(length)) != crc:
-                break
-            at += _HEAD.size + length
+    file = os.open(path, os.O_RDONLY)
+    try:
+        while at < size and (record := _record(file, at, size)) is not None:
+            at = record.end
+    finally:
+        os.close(file)
     return at
 
 

@@ -110,7 +110,7 @@ class Sender:
         if item is None:
             return None
         try:
-            weight = self._destination.send(item)
+            weight = self._destination.send(item.data)
         except ForwardError as error:
             selfmetrics.forward_failures.labels(self.name, error.reason).inc()
             if error.retry:
@@ -123,7 +123,7 @@ class Sender:
                 _log.info("%s takes what is sent on again", self.name)
             self.trouble = ""
         self._failed = 0
-        self._queue.done()
+        self._queue.done(item)
         return 0.0
 
     def _give_up(self, error: ForwardError) -> None:

@@ -48,12 +48,26 @@ class Request:
         self._refused: Counter[str] = Counter()
         self._remark = ""
         self._fields = 0
+        self._text = 0
+        self.most_text = 128 * 2**20
+        """Characters of labels that references may stand for."""
         self.exemplars = 0
 
     def count(self, fields_read: int) -> None:
         self._fields += fields_read
         if self._fields > MOST_FIELDS:
             raise too_many()
+
+    def expand(self, characters: int) -> None:
+        """References stand for so much more text."""
+        self._text += characters
+        if self._text > self.most_text:
+            raise PayloadError(
+                f"the labels of the request have more than {self.most_text} bytes once they are written out"
+                " (receive.decompressed)",
+                status=413,
+                hint="send fewer samples at once",
+            )
 
     def take(self, found: Series | Refusal, data: bytes, samples: Sequence[tuple[int, int]], histograms: int) -> None:
         """Samples at these places of a series, and how many native histograms there were."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, TypeVar
 
 from loms.core.model import Series, labels_of
@@ -20,10 +21,14 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The most labels of a series, and the most characters of a label's value."""
+    """The most labels of a series, the most characters of a label's value, the most bytes of all labels together, and
+    the most bytes of labels that the series of one request may have, written out.
+    """
 
     labels: int = 128
     label_value_length: int = 16_384
+    labels_length: int = 64 * 2**10
+    expanded: int = 128 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +56,23 @@ def series_of(pairs: Sequence[tuple[str | None, str | None]], policy: Policy) ->
             what = f"label {name[:_SHOWN]!r} has {longest} characters; {policy.label_value_length} are allowed"
             return Refusal("label_too_long", f"the {what}")
         labels[name] = value
+    length = sum(map(bytes_of, labels)) + sum(map(bytes_of, labels.values()))
+    if length > policy.labels_length:
+        text = f"the labels of a series have {length} bytes; {policy.labels_length} are allowed (receive.labels_length)"
+        return Refusal("labels_too_long", f"{text}: {_shown(labels)}")
     metric = labels.pop(NAME, "")
     if not metric:
         return Refusal("invalid_labels", f"a series has no {NAME}: {_shown(labels)}")
     return Series.of(metric, labels_of(labels))
 
 
+def bytes_of(text: str) -> int:
+    """In UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
 def _shown(labels: dict[str, str]) -> str:
-    text = ", ".join(f"{name}={value!r}" for name, value in labels.items())
+    text = ", ".join(f"{name[:_SHOWN]}={value[:_SHOWN]!r}" for name, value in islice(labels.items(), _SHOWN))
     return f"{{{text[:_SHOWN]}{'…' if len(text) > _SHOWN else ''}}}"
 
 

@@ -17,6 +17,8 @@ from loms.ingest.protobuf import BYTES, VARINT, fields, varint
 from loms.ingest.remote_write_request import MOST_FIELDS, SAMPLE, ZERO, Request, tails, too_many
 from loms.ingest.remote_write_series import Lately, Policy, Refusal, Texts, series_of
 
+_MOST_REFERENCES = 4_000_000
+"""Of one request: each takes some ten times its byte in memory while it is read."""
 Symbols = Sequence[str | None]
 _Names = tuple[str | None, ...]
 
@@ -41,6 +43,7 @@ class SymbolDecoder:
             elif number < 4:  # kept free in version 2.0, so that the two can be told apart
                 raise PayloadError("the message is of remote write 1.0; its content type says 2.0")
             request.count(1)
+        request.most_text = self._policy.expanded
         odd = self._take_plain(request, data, spans, symbols)
         for start, stop in odd:
             self._read_series(request, data, start, stop, symbols)
@@ -62,7 +65,7 @@ class SymbolDecoder:
                 odd.append((start, stop))
         if not plain:
             return odd
-        names = _texts_of([data[start + 2 : at] for start, at, _ in plain], symbols)
+        names = _texts_of([data[start + 2 : at] for start, at, _ in plain], symbols, request)
         series: dict[int, list[Series]] = {SAMPLE: [], ZERO: []}
         places: dict[int, list[tuple[int, int, int]]] = {SAMPLE: [], ZERO: []}
         for texts, (start, at, stop) in zip(names, plain, strict=True):
@@ -110,6 +113,7 @@ class SymbolDecoder:
             names = tuple([symbols[ref] for ref in refs])
         except IndexError:
             raise PayloadError(f"a label refers to a symbol beyond the {len(symbols)} that there are") from None
+        request.expand(sum(len(text or "") for text in names))
         found: Series | Refusal | None = self._known.young.get(names)
         if found is None:
             found = self._series(names)
@@ -130,8 +134,10 @@ class SymbolDecoder:
         return found
 
 
-def _texts_of(packed: Sequence[bytes], symbols: Symbols) -> list[_Names]:
+def _texts_of(packed: Sequence[bytes], symbols: Symbols, request: Request) -> list[_Names]:
     """The texts that each of these packed lists of references stands for."""
+    if sum(map(len, packed)) > _MOST_REFERENCES:
+        raise too_many()
     cells = np.frombuffer(b"".join(packed), dtype=np.uint8)
     last = cells < 0x80
     bounds = np.cumsum([len(one) for one in packed])
@@ -148,6 +154,8 @@ def _texts_of(packed: Sequence[bytes], symbols: Symbols) -> list[_Names]:
         refs[wide] |= (cells[starts[wide] + k].astype(np.int64) & 0x7F) << (7 * k)
     if len(refs) and int(refs.max()) >= len(symbols):
         raise PayloadError(f"a label refers to a symbol beyond the {len(symbols)} that there are")
+    lengths = np.array([*(len(text or "") for text in symbols), 0], dtype=np.int64)
+    request.expand(int(lengths[refs].sum()))
     table: Any = np.array([*symbols, None], dtype=object)
     texts = table[refs].tolist()
     places = np.searchsorted(ends, bounds - 1, side="right").tolist()

@@ -11,12 +11,14 @@ from loms.core.model import STALE_NAN, Floats, Ids, Ints, Labels, is_stale
 from loms.promql.grids import GRID_FUNCTIONS, MARKER, SPOILT_BY_INFINITY, lists, points_sql
 from loms.promql.pushdown import Threshold, aggregate
 from loms.promql.rollups import Rollups, grid_sql
-from loms.promql.selection import Index, Layer, QueryColumns, Selection, SeriesSince, between, select
+from loms.promql.selection import FURTHEST_MS, Index, Layer, QueryColumns, Selection, SeriesSince, between, select
 from loms.promql.source import Budget, Samples
 from loms.promql.syntax import Aggregation, Matchers
 from loms.promql.values import Grid, Vector
 from loms.promql.windows import WINDOW_FUNCTIONS, Windows
 
+_EARLIEST_MS = -2_000_000_000_000
+"""In 1906: the database's times begin in 1900."""
 _PRESENT = f"arrayMap(x -> ifNull(x, {MARKER}), {{}})"
 """Points without NULL, which is slow to read: a staleness marker stands for it."""
 
@@ -56,6 +58,7 @@ class ClickHouseSource:
         return [labels for row, labels in enumerate(index.labels) if row in found]
 
     def samples(self, matchers: Matchers, start_ms: int, end_ms: int, budget: Budget) -> Samples:
+        start_ms, end_ms = min(max(start_ms, -1), FURTHEST_MS), min(max(end_ms, -1), FURTHEST_MS)
         return self._samples(self.find(matchers, start_ms, budget), start_ms, end_ms, budget)
 
     def find(self, matchers: Matchers, start_ms: int | None, budget: Budget) -> Index:
@@ -84,6 +87,8 @@ class ClickHouseSource:
     def grid(
         self, function: str, matchers: Matchers, grid: Grid, window_ms: int, arg: float | None, budget: Budget
     ) -> Vector | None:
+        if not _within_times(grid):
+            return None
         if self._rollups and self._rollups.thins(function, grid.start_ms - window_ms):
             return None
         pieces = self._rollups.pieces(function, grid, window_ms) if self._rollups else ()
@@ -143,6 +148,8 @@ class ClickHouseSource:
     def aggregate(
         self, node: Aggregation, function: str, matchers: Matchers, grid: Grid, window_ms: int, budget: Budget
     ) -> Vector | None:
+        if not _within_times(grid):
+            return None
         rollups, start_ms = self._rollups, grid.start_ms - window_ms
         if rollups and (rollups.thins(function, start_ms) or rollups.pieces(function, grid, window_ms)):
             return None
@@ -170,6 +177,11 @@ class ClickHouseSource:
         key, times, values = (table[name].to_numpy() for name in ("k", "t", "value"))
         last = np.append((key[1:] != key[:-1]) | (times[1:] != times[:-1]), np.ones(min(len(key), 1), np.bool_))
         return key[last], times[last], values[last]
+
+
+def _within_times(grid: Grid) -> bool:
+    """Whether the database can write all times of the grid; others are computed with in the engine."""
+    return grid.start_ms >= _EARLIEST_MS and grid.end_ms <= FURTHEST_MS
 
 
 def joined(parts: Sequence[Vector]) -> Vector:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from typing import NoReturn
 
-from loms.promql.lexer import Token, fail, place, quoted, seconds_of, tokens, unquoted, wrong
+from loms.promql.lexer import Token, fail, quoted, seconds_of, tokens, unquoted, wrong
 from loms.promql.syntax import Node
 
 MAX_DEPTH = 150
@@ -17,6 +19,7 @@ class Cursor:
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens = tokens(text)
+        self._lines = [0, *(match.end() for match in re.finditer("\n", text))]
         self._next = 0
         self._depth = 0
 
@@ -64,7 +67,9 @@ class Cursor:
         self._fail(f"the expression is nested more than {MAX_DEPTH} levels deep")
 
     def _place(self, token: Token) -> str:
-        return place(self._text, token.at)
+        """As `loms.promql.lexer.place`, of which there is one for each node."""
+        line = bisect_right(self._lines, token.at)
+        return f"{line}:{token.at - self._lines[line - 1] + 1}"
 
     def _number(self, context: str) -> float:
         token = self._advance()

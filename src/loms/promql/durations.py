@@ -21,6 +21,8 @@ _CALCULATIONS: Mapping[str, Callable[[float, float], float]] = {
 }
 _MAX_SECONDS = 9.2e9
 """Durations must fit into 64 bits of nanoseconds, as in Prometheus."""
+_FURTHEST_MS = 2**61
+"""What ``@`` names beyond this is as empty, and windows before it must fit into 64 bits."""
 
 
 class Durations(Cursor):
@@ -39,9 +41,9 @@ class Durations(Cursor):
         token, sign = self._token, -1.0 if self._is("-") else 1.0
         self._next += self._is("-", "+")
         seconds = sign * self._number("@ modifier")
-        if not abs(seconds) < _MAX_SECONDS:
-            self._fail("timestamp out of bounds for @ modifier", token)
-        return round(seconds * 1000)
+        if not abs(seconds) < 2**63:
+            self._fail(f"timestamp out of bounds for @ modifier: {_go_float(seconds)}", token)
+        return round(min(max(seconds * 1000, -_FURTHEST_MS), _FURTHEST_MS))
 
     def _offset(self) -> int:
         token, sign = self._token, -1.0 if self._is("-") else 1.0
@@ -96,6 +98,10 @@ class Durations(Cursor):
             self._expect(")", "duration expression")
             return value
         return self._number("duration")
+
+
+def _go_float(value: float) -> str:
+    return f"{value:.6f}" if math.isfinite(value) else {"nan": "NaN", "inf": "+Inf"}.get(str(value), "-Inf")
 
 
 def _calculated(op: str, left: float, right: float) -> float:

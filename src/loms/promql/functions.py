@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from loms.core.errors import QueryError
 from loms.core.model import Floats, Ints, Labels
 from loms.promql import regexes
 from loms.promql.context import Context
 from loms.promql.histograms import histogram_fraction, histogram_quantile, histogram_quantiles
 from loms.promql.lexer import quoted
 from loms.promql.operators import scalar_of
+from loms.promql.regexes import well_formed
 from loms.promql.syntax import NAME
 from loms.promql.values import EvaluationError, Scalar, Value, Vector, merged, nameless
 
@@ -50,18 +52,28 @@ def _round(args: Sequence[Value], context: Context) -> Value:
     return nameless(vector, np.floor(vector.values * inverse + 0.5) / inverse)
 
 
+def _max(left: Floats, right: Floats) -> Floats:
+    """As Go's ``math.Max``: an infinity that decides does so beside NaN too."""
+    return np.where(np.isposinf(left) | np.isposinf(right), np.inf, np.maximum(left, right))
+
+
+def _min(left: Floats, right: Floats) -> Floats:
+    """As Go's ``math.Min``."""
+    return np.where(np.isneginf(left) | np.isneginf(right), -np.inf, np.minimum(left, right))
+
+
 def _clamp(args: Sequence[Value], context: Context) -> Value:
     vector, low, high = _vector(args[0]), _scalar(args[1]), _scalar(args[2])
-    clamped = np.maximum(low, np.minimum(high, vector.values))
+    clamped = _max(low, _min(high, vector.values))
     return nameless(replace(vector, values=clamped, present=vector.present & ~(high < low)))
 
 
 def _clamp_min(args: Sequence[Value], context: Context) -> Value:
-    return nameless(_vector(args[0]), np.maximum(_scalar(args[1]), _vector(args[0]).values))
+    return nameless(_vector(args[0]), _max(_scalar(args[1]), _vector(args[0]).values))
 
 
 def _clamp_max(args: Sequence[Value], context: Context) -> Value:
-    return nameless(_vector(args[0]), np.minimum(_scalar(args[1]), _vector(args[0]).values))
+    return nameless(_vector(args[0]), _min(_scalar(args[1]), _vector(args[0]).values))
 
 
 def _vector_of(args: Sequence[Value], context: Context) -> Value:
@@ -139,13 +151,25 @@ def _column(vector: Vector, name: str) -> list[str]:
 
 def _label_replace(args: Sequence[Value], context: Context) -> Value:
     vector, name, template, source, pattern = _vector(args[0]), *(_text(text) for text in args[1:])
-    return _relabelled(vector, "label_replace", name, regexes.replaced(pattern, template, _column(vector, source)))
+    try:
+        values = regexes.replaced(pattern, well_formed(template), _column(vector, source))
+    except QueryError:
+        shown = well_formed(pattern[:200])
+        raise EvaluationError(f"invalid regular expression in label_replace(): {shown}") from None
+    return _relabelled(vector, "label_replace", name, values)
 
 
 def _label_join(args: Sequence[Value], context: Context) -> Value:
     vector, name, separator, *sources = _vector(args[0]), *(_text(text) for text in args[1:])
     columns = [_column(vector, source) for source in sources]
-    joined = [separator.join(values) for values in zip(*columns, strict=True)] if columns else [""] * len(vector)
+    if any(not source or well_formed(source) != source for source in sources):
+        wrong = next(source for source in sources if not source or well_formed(source) != source)
+        raise EvaluationError(f"invalid source label name in label_join(): {quoted(wrong)[1:-1]}")
+    joined = (
+        [well_formed(separator).join(values) for values in zip(*columns, strict=True)]
+        if columns
+        else [""] * len(vector)
+    )
     return _relabelled(vector, "label_join", name, joined)
 
 
@@ -167,14 +191,21 @@ def _histogram_fraction(args: Sequence[Value], context: Context) -> Value:
 _Times = NDArray[np.datetime64]
 
 
-def _calendar(part: Callable[[_Times], Ints]) -> Function:
-    """A function of UTC calendar time: of the vector's values as Unix seconds, or of the evaluation time."""
+_FURTHEST_SECONDS = 2.0**63
+
+
+def _calendar(part: Callable[[_Times], Ints], beyond: float) -> Function:
+    """A function of UTC calendar time: of the vector's values as Unix seconds, or of the evaluation time.
+
+    ``beyond`` stands for NaN and for what does not fit into 64 bits: Prometheus takes these for its last moment,
+    292277026596-12-04 15:30:08, which is a Sunday.
+    """
 
     def function(args: Sequence[Value], context: Context) -> Value:
         vector = _vector(args[0] if args else _vector_of([context.grid.times_ms / 1000], context))
-        sensible = np.abs(vector.values) < 1e11
+        sensible = np.abs(vector.values) < _FURTHEST_SECONDS
         seconds = np.trunc(np.where(sensible, vector.values, 0.0)).astype("datetime64[s]")
-        return nameless(vector, np.where(sensible, part(seconds).astype(np.float64), np.nan))
+        return nameless(vector, np.where(sensible, part(seconds).astype(np.float64), beyond))
 
     return function
 
@@ -218,10 +249,10 @@ FUNCTIONS: Mapping[str, Function] = {
     "clamp_min": _clamp_min,
     "cos": _elementwise(np.cos),
     "cosh": _elementwise(np.cosh),
-    "day_of_month": _calendar(lambda time: _since("D", "M")(time) + 1),
-    "day_of_week": _calendar(lambda time: (time.astype("datetime64[D]").astype(np.int64) + 4) % 7),
-    "day_of_year": _calendar(lambda time: _since("D", "Y")(time) + 1),
-    "days_in_month": _calendar(_days_in_month),
+    "day_of_month": _calendar(lambda time: _since("D", "M")(time) + 1, 4),
+    "day_of_week": _calendar(lambda time: (time.astype("datetime64[D]").astype(np.int64) + 4) % 7, 0),
+    "day_of_year": _calendar(lambda time: _since("D", "Y")(time) + 1, 339),
+    "days_in_month": _calendar(_days_in_month, 31),
     "deg": _elementwise(np.degrees),
     "end": lambda args, context: np.full(len(context.grid), context.query.end_ms / 1000),
     "exp": _elementwise(np.exp),
@@ -234,16 +265,16 @@ FUNCTIONS: Mapping[str, Function] = {
     "histogram_stddev": _native,
     "histogram_stdvar": _native,
     "histogram_sum": _native,
-    "hour": _calendar(_since("h", "D")),
+    "hour": _calendar(_since("h", "D"), 15),
     "label_join": _label_join,
     "label_replace": _label_replace,
     "ln": _elementwise(np.log),
     "log10": _elementwise(np.log10),
     "log2": _elementwise(np.log2),
-    "max_of": lambda args, context: np.maximum(_scalar(args[0]), _scalar(args[1])),
-    "min_of": lambda args, context: np.minimum(_scalar(args[0]), _scalar(args[1])),
-    "minute": _calendar(_since("m", "h")),
-    "month": _calendar(lambda time: _since("M", "Y")(time) + 1),
+    "max_of": lambda args, context: _max(_scalar(args[0]), _scalar(args[1])),
+    "min_of": lambda args, context: _min(_scalar(args[0]), _scalar(args[1])),
+    "minute": _calendar(_since("m", "h"), 30),
+    "month": _calendar(lambda time: _since("M", "Y")(time) + 1, 12),
     "pi": lambda args, context: np.full(len(context.grid), np.pi),
     "range": lambda args, context: np.full(len(context.grid), context.query.span_seconds),
     "rad": _elementwise(np.radians),
@@ -265,5 +296,5 @@ FUNCTIONS: Mapping[str, Function] = {
     "time": lambda args, context: context.grid.times_ms / 1000,
     "timestamp": _timestamp,
     "vector": _vector_of,
-    "year": _calendar(lambda time: time.astype("datetime64[Y]").astype(np.int64) + 1970),
+    "year": _calendar(lambda time: time.astype("datetime64[Y]").astype(np.int64) + 1970, 292_277_026_596),
 }

@@ -51,7 +51,7 @@ _BINDING: Mapping[str, int] = {
 }
 _SIGN = 5
 """A sign binds as a product does: ``-1 ^ 2`` is ``-(1 ^ 2)``."""
-_RESERVED = frozenset({"bool", "on", "ignoring", "group_left", "group_right"})
+_RESERVED = frozenset({"atan2", "bool", "on", "ignoring", "group_left", "group_right"})
 _MATCH_OPS: Mapping[str, MatchOp] = {"=": "=", "!=": "!=", "=~": "=~", "!~": "!~"}
 _GROUPED: Mapping[str, Cardinality] = {"group_left": "many-to-one", "group_right": "one-to-many"}
 _EXTENSIONS: Mapping[str, Extension] = {"anchored": "anchored", "smoothed": "smoothed"}

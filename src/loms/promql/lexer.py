@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Literal, NoReturn
@@ -11,10 +12,15 @@ from loms.core.errors import QueryError
 Kind = Literal["number", "duration", "string", "word", "operator", "end"]
 UNITS_MS = {"y": 31_536_000_000, "w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 MAX_TOKENS = 50_000
+MAX_CHARACTERS = 2**20
+"""Of one expression."""
+_MAX_MS = 2**63 // 1_000_000
+"""Durations must fit into 64 bits of nanoseconds, as in Prometheus."""
 
 _SKIPPED = re.compile(r"(?:\s|#[^\n]*)+")
 _DURATION = re.compile(r"(?:[0-9]+(?:ms|[smhdwy]))+(?![\w.])", re.ASCII)
 _ORDERED = re.compile("".join(f"(?:([0-9]+){unit})?" for unit in UNITS_MS))
+_OCTAL = re.compile(r"0_?[0-7]+(?:_[0-7]+)*", re.ASCII)
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|(?:[0-9]+(?:_[0-9]+)*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _WORD = re.compile(r"[A-Za-z_:][\w:]*", re.ASCII)
 _LABEL = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -65,6 +71,8 @@ def fail(text: str, at: int, message: str) -> NoReturn:
 
 def tokens(text: str) -> list[Token]:
     """The tokens of an expression, ended by one of kind ``end``. Raises `QueryError` for what is none."""
+    if len(text) > MAX_CHARACTERS:
+        fail(text[:1], 0, f"an expression of more than {MAX_CHARACTERS} characters")
     found: list[Token] = []
     opened: list[Token] = []
     at = 0
@@ -114,15 +122,30 @@ def _next(text: str, at: int, inside: str) -> Token:
 
 
 def seconds_of(text: str, token: Token) -> float:
-    """The value of a number, or of a duration in seconds."""
+    """The value of a number, or of a duration in seconds. Raises `QueryError` for what Go's parsers do not take."""
     if token.kind == "number":
-        if token.text[:2] in ("0x", "0X"):
-            return float(int(token.text, 16))
-        return float(token.text)
+        return _number(text, token)
     match = _ORDERED.fullmatch(token.text)
     if not match:
         fail(text, token.at, f"not a valid duration string: {quoted(token.text)}")
-    return sum(int(part or 0) * unit for part, unit in zip(match.groups(), UNITS_MS.values(), strict=True)) / 1000
+    counts = (part or "0" for part in match.groups())
+    # More digits than these cannot fit, and Python refuses to read thousands of them.
+    ms = sum(int(part[-4000:]) * unit for part, unit in zip(counts, UNITS_MS.values(), strict=True))
+    if ms >= _MAX_MS or len(token.text) > 4000:
+        fail(text, token.at, "duration out of range")
+    return ms / 1000
+
+
+def _number(text: str, token: Token) -> float:
+    """As ``strconv.ParseInt`` and, for what it does not take, ``strconv.ParseFloat`` read it."""
+    base = 16 if token.text[:2] in ("0x", "0X") else 8 if _OCTAL.fullmatch(token.text) else 0
+    if base and len(token.text) <= 40 and (whole := int(token.text, base)) < 2**63:
+        return float(whole)
+    value = math.inf if base == 16 else float(token.text)
+    if math.isinf(value):
+        reason = "invalid syntax" if base == 16 else "value out of range"
+        fail(text, token.at, f"error parsing number: strconv.ParseFloat: parsing {quoted(token.text)}: {reason}")
+    return value
 
 
 def unquoted(text: str, token: Token) -> str:

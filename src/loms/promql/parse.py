@@ -8,11 +8,13 @@ from functools import lru_cache
 from loms.core.errors import QueryError
 from loms.promql.cursor import MAX_DEPTH
 from loms.promql.grammar import Parser
-from loms.promql.lexer import fail
+from loms.promql.lexer import MAX_CHARACTERS, fail
 from loms.promql.syntax import Matchers, Node, Selector
 from loms.promql.values import Grid
 
 _NAMES_THE_QUERY = re.compile(r"\b(?:step|range)\s*\(", re.IGNORECASE)
+_KEPT_CHARACTERS = 10_000
+"""The trees of longer expressions are not remembered: a thousand of them would be a gigabyte."""
 
 
 def parse(text: str, query: Grid | None = None) -> Node:
@@ -22,12 +24,17 @@ def parse(text: str, query: Grid | None = None) -> Node:
     minute. Raises `QueryError` (``bad_data``) with the line and column, where Prometheus would, and for nesting
     deeper than `loms.promql.cursor.MAX_DEPTH`.
     """
-    if query is None or not _NAMES_THE_QUERY.search(text):
-        return _parsed(text, 60.0, 60.0)
-    return _parsed(text, query.step_seconds, query.span_seconds)
+    step_seconds = span_seconds = 60.0
+    if query is not None and len(text) <= MAX_CHARACTERS and _NAMES_THE_QUERY.search(text):
+        step_seconds, span_seconds = query.step_seconds, query.span_seconds
+    return (_kept if len(text) <= _KEPT_CHARACTERS else _parsed)(text, step_seconds, span_seconds)
 
 
 @lru_cache(maxsize=1024)
+def _kept(text: str, step_seconds: float, span_seconds: float) -> Node:
+    return _parsed(text, step_seconds, span_seconds)
+
+
 def _parsed(text: str, step_seconds: float, span_seconds: float) -> Node:
     try:
         return Parser(text, step_seconds, span_seconds).parse()

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
-import ssl
+import threading
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import quote, urlencode
 
 import numpy as np
 import urllib3
@@ -31,14 +32,16 @@ from loms.core.errors import (
     QueryTimeoutError,
     TargetError,
 )
-from loms.core.log import redact
 from loms.core.model import Floats, Frame, Ints, Labels, Metadata, labels_of
+from loms.promql.remote_http import Place, TooLongError, body_of, pool, within
 from loms.promql.values import MatrixResult, Result, ScalarResult, StringResult, VectorResult
 
 MAX_POINTS = 11_000
 """Evaluation times that Prometheus computes for one range query."""
 _KEPT_WARNINGS = 100
-_READ_BYTES = 1 << 16
+_KEPT_FAILURES = 100
+_LATEST_SECONDS = 1e11
+"""Timestamps of that size have milliseconds; what is beyond is none."""
 _ERRORS: Mapping[str, type[QueryError]] = {
     "bad_data": QueryError,
     "execution": QueryLimitError,
@@ -52,32 +55,6 @@ _REFUSED = frozenset({400, 422})
 _log = logging.getLogger("loms.remote")
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where the API is, and how it is called in messages."""
-
-    url: str
-    shown: str
-    username: str
-    password: str
-
-    @classmethod
-    def of(cls, url: str) -> _Place:
-        """Raises `ConfigError` for what is no http(s) URL."""
-        try:
-            parts = urlsplit(url.strip())
-            host, _ = parts.hostname, parts.port
-        except ValueError:
-            host, parts = None, urlsplit("")
-        if not host or parts.scheme not in ("http", "https"):
-            raise ConfigError(
-                f"source {redact(url)!r} is not an http or https URL", hint="for example http://prometheus:9090"
-            )
-        path = parts.path.rstrip("/").removesuffix("/api/v1")
-        whole = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", ""))
-        return cls(whole, whole, unquote(parts.username or ""), unquote(parts.password or ""))
-
-
 class RemotePrometheus:
     """Queries over HTTP; safe to call from several threads.
 
@@ -85,15 +62,27 @@ class RemotePrometheus:
     where it cannot be reached or does not answer as Prometheus does; both name the endpoint.
     """
 
-    def __init__(self, source: settings.Source, *, timeout_seconds: float = 30.0, body_bytes: int = 1 << 30) -> None:
-        """``body_bytes`` bounds an answer once decompressed. Raises `ConfigError` for a wrong URL or TLS file."""
+    def __init__(
+        self,
+        source: settings.Source,
+        *,
+        timeout_seconds: float = 30.0,
+        allowed_seconds: float = 5.0,
+        body_bytes: int = 1 << 28,
+    ) -> None:
+        """An answer has come whole ``allowed_seconds`` after the timeout that the other side is told, and has at most
+        ``body_bytes`` once decompressed. Raises `ConfigError` for a wrong URL or TLS file.
+        """
         self._source = source
-        self._place = _Place.of(source.url)
+        self._place = Place.of(source.url)
         self._timeout_seconds = timeout_seconds
         self._body_bytes = body_bytes
+        self._deadline_seconds = timeout_seconds + allowed_seconds
         self._posts = True
         self._warned: dict[str, None] = {}
-        self._pool = _pool(source.tls, self._place.url)
+        self._pool = pool(source.tls, self._place.url)
+        self._failing: dict[str, TargetError] = {}
+        self._lock = threading.Lock()
 
     @property
     def url(self) -> str:
@@ -104,6 +93,12 @@ class RemotePrometheus:
     def warnings(self) -> tuple[str, ...]:
         """What the other side has warned of (partial answers among it), each text once."""
         return tuple(self._warned)
+
+    @property
+    def trouble(self) -> str:
+        """Why what it was last asked for did not come; empty when all is well, and for what is wrong with a query."""
+        with self._lock:
+            return next((error.message for error in self._failing.values()), "")
 
     def close(self) -> None:
         self._pool.clear()
@@ -118,7 +113,10 @@ class RemotePrometheus:
             result = self.query_range(expr, int(times[low]), int(times[high - 1]), step_ms)
             for labels, at, values in zip(result.labels, result.times_ms, result.values, strict=True):
                 row = rows.setdefault(labels, np.full(len(times), np.nan))
-                row[np.round((at - start_ms) / step_ms).astype(np.int64)] = values
+                columns = np.round((at - start_ms) / step_ms).astype(np.int64)
+                if not np.all((columns >= low) & (columns < high)):
+                    raise self._malformed("query_range")
+                row[columns] = values
         ordered = sorted(rows)
         stacked: Floats = np.array([rows[labels] for labels in ordered]).reshape(len(ordered), len(times))
         return Frame(tuple(dict(labels) for labels in ordered), times, stacked)
@@ -149,13 +147,18 @@ class RemotePrometheus:
     def series(self, selectors: Sequence[str], start_ms: int | None = None, end_ms: int | None = None) -> list[Labels]:
         """Labels of the series that match any of the selectors."""
         found = self.ask("series", [*(("match[]", one) for one in selectors), *_span(start_ms, end_ms)])
-        return sorted({labels_of(one) for one in found})
+        with self._understood("series"):
+            return sorted({_labels(one) for one in found})
 
     def label_values(
         self, name: str, selectors: Sequence[str] = (), start_ms: int | None = None, end_ms: int | None = None
     ) -> list[str]:
         form = [*(("match[]", one) for one in selectors), *_span(start_ms, end_ms)]
-        return list(self.ask(f"label/{quote(name, safe='')}/values", form, get=True))
+        path = f"label/{quote(name, safe='')}/values"
+        found = self.ask(path, form, get=True)
+        if not isinstance(found, list) or not all(isinstance(value, str) for value in found):
+            raise self._malformed(path)
+        return found
 
     def metadata(self) -> dict[str, Metadata]:
         """Family → what is known of it now; empty where the API has no such thing."""
@@ -165,34 +168,68 @@ class RemotePrometheus:
             if error.reason == "http":
                 return {}
             raise
-        return {
-            family: Metadata(family, one.get("type") or "unknown", one.get("help") or "", one.get("unit") or "")
-            for family, several in found.items()
-            for one in several[:1]
-        }
+        with self._understood("metadata"):
+            return {
+                family: Metadata(
+                    family, str(one.get("type") or "unknown"), str(one.get("help") or ""), str(one.get("unit") or "")
+                )
+                for family, several in found.items()
+                for one in several[:1]
+            }
 
     def ask(self, path: str, form: Mapping[str, str] | Sequence[tuple[str, str]], *, get: bool = False) -> Any:
         """The ``data`` of ``/api/v1/<path>``, as it came."""
         return self._asked(path, form, get)[0]
 
+    def asked(self, path: str, form: Mapping[str, str]) -> Any:
+        """The same of a query (``query``, ``query_range``), once it is known to be an answer to one."""
+        data, warnings = self._asked(path, form, get=False)
+        self._result(data, warnings, 0)
+        return data
+
     # Answers
 
     def _evaluated(self, path: str, form: Mapping[str, str]) -> tuple[Any, tuple[str, ...]]:
-        return self._asked(path, {**form, "timeout": f"{self._timeout_seconds:g}s"}, get=False)
+        timeout_ms = max(1, round(self._timeout_seconds * 1000))  # Prometheus takes no fraction of a unit
+        text = f"{timeout_ms}ms" if timeout_ms % 1000 else f"{timeout_ms // 1000}s"
+        return self._asked(path, {**form, "timeout": text}, get=False)
 
     def _asked(
         self, path: str, form: Mapping[str, str] | Sequence[tuple[str, str]], get: bool
     ) -> tuple[Any, tuple[str, ...]]:
-        status, body = self._exchange(path, urlencode(form), get)
+        what = str(dict(form).get("query", path))
+        try:
+            found = self._answer(path, urlencode(form), get)
+        except TargetError as error:
+            self._note(what, error)
+            raise
+        except QueryError:
+            self._note(what, None)
+            raise
+        self._note(what, None)
+        return found
+
+    def _note(self, what: str, error: TargetError | None) -> None:
+        """Keep why it failed. Any answer shows that the other side is there, but not that a slow query has come."""
+        with self._lock:
+            self._failing.pop(what, None)
+            if error is not None and len(self._failing) < _KEPT_FAILURES:
+                self._failing[what] = error
+            elif error is None:
+                self._failing = {key: each for key, each in self._failing.items() if each.reason == "timeout"}
+
+    def _answer(self, path: str, form: str, get: bool) -> tuple[Any, tuple[str, ...]]:
+        status, body = self._exchange(path, form, get)
         try:
             answer = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict) or answer.get("status") not in ("success", "error"):
             raise self._unreadable(path, status)
         if answer["status"] == "error":
             raise self._refusal(answer, status)
-        warnings = [str(text) for text in (*(answer.get("warnings") or ()), *(answer.get("infos") or ()))]
+        with self._understood(path):
+            warnings = [str(text) for text in (*(answer.get("warnings") or ()), *(answer.get("infos") or ()))]
         if answer.get("isPartial"):
             warnings.append("the answer is partial: not every storage node answered")
         for text in warnings:
@@ -219,30 +256,36 @@ class RemotePrometheus:
             hint="is this the address of a Prometheus-compatible API? some need a path, such as /prometheus",
         )
 
+    @contextmanager
+    def _understood(self, path: str) -> Iterator[None]:
+        """What is read in here has the shape that Prometheus's answers have, or is said not to."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
+            raise self._malformed(path) from None
+
     def _warn(self, text: str) -> None:
         if text not in self._warned and len(self._warned) < _KEPT_WARNINGS:
             self._warned[text] = None
             _log.warning("%s: %s", self.url, text)
 
     def _result(self, data: Any, warnings: tuple[str, ...], at_ms: int) -> Result:
-        try:
+        with self._understood("query"):
             kind, rows = data["resultType"], data["result"]
             if kind == "scalar":
                 return ScalarResult(at_ms, float(rows[1]))
             if kind == "string":
                 return StringResult(at_ms, str(rows[1]))
-            labels = tuple(labels_of(row["metric"]) for row in rows)
+            labels = tuple(_labels(row["metric"]) for row in rows)
             if kind == "vector":
                 values = np.array([float(row["value"][1]) for row in rows], dtype=np.float64)
                 return VectorResult(at_ms, labels, values, warnings=warnings)
-            if kind != "matrix":
-                raise self._malformed("query")
-            points = [row["values"] for row in rows]
-            times = tuple(_milliseconds(each) for each in points)
-            found = tuple(np.array([float(value) for _, value in each], dtype=np.float64) for each in points)
-            return MatrixResult(labels, times, found, warnings=warnings)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-            raise self._malformed("query") from None
+            if kind == "matrix":
+                points = [row["values"] for row in rows]
+                times = tuple(_milliseconds(each) for each in points)
+                found = tuple(np.array([float(value) for _, value in each], dtype=np.float64) for each in points)
+                return MatrixResult(labels, times, found, warnings=warnings)
+        raise self._malformed("query")
 
     # HTTP
 
@@ -251,46 +294,44 @@ class RemotePrometheus:
         if not get and self._posts:
             headers = {**self._headers(), "Content-Type": "application/x-www-form-urlencoded"}
             status, body = self._request("POST", url, headers, form)
-            if status not in (404, 405):
+            if status not in (404, 405, 501):
                 return status, body
             self._posts = status == 404  # a proxy that lets only GET through
         return self._request("GET", f"{url}?{form}" if form else url, self._headers(), None)
 
     def _request(self, method: str, url: str, headers: Mapping[str, str], form: str | None) -> tuple[int, bytes]:
-        timeout = urllib3.Timeout(connect=min(10.0, self._timeout_seconds), read=self._timeout_seconds + 5)
-        try:
-            answer = self._pool.request(
-                method, url, body=form, headers=headers, timeout=timeout, retries=False, preload_content=False
-            )
-            with answer:
-                return answer.status, self._body(answer)
-        except urllib3.exceptions.NewConnectionError as error:
-            reason = str(error).rpartition(": ")[2]
-            raise TargetError(f"nothing answers at {self.url}: {reason}", reason="refused") from None
-        except urllib3.exceptions.ConnectTimeoutError:
-            raise TargetError(f"no connection to {self.url} within 10 s", reason="connect_timeout") from None
-        except urllib3.exceptions.TimeoutError:
-            raise TargetError(
-                f"{self.url} has not answered for {self._timeout_seconds + 5:g} s", reason="timeout"
-            ) from None
-        except urllib3.exceptions.SSLError as error:
-            raise TargetError(
-                f"no TLS connection to {self.url}: {error}", reason="tls", hint="set source.tls.ca_file or server_name"
-            ) from None
-        except (urllib3.exceptions.HTTPError, UnicodeError, OSError) as error:
-            raise TargetError(f"the connection to {self.url} broke: {error}", reason="connection") from None
-
-    def _body(self, answer: urllib3.BaseHTTPResponse) -> bytes:
-        parts, size = [], 0
-        for part in answer.stream(_READ_BYTES, decode_content=True):
-            size += len(part)
-            if size > self._body_bytes:
+        seconds = self._deadline_seconds
+        timeout = urllib3.Timeout(connect=min(10.0, self._timeout_seconds), read=seconds)
+        with within(seconds) as deadline:
+            try:
+                answer = self._pool.request(
+                    method, url, body=form, headers=headers, timeout=timeout, retries=False, preload_content=False
+                )
+                with answer:
+                    status, body = answer.status, body_of(answer, self._body_bytes)
+            except TooLongError:
                 raise QueryLimitError(
                     f"{self.url} answers with more than {self._body_bytes >> 20} MiB",
                     hint="narrow the selector, the range or the resolution",
-                )
-            parts.append(part)
-        return b"".join(parts)
+                ) from None
+            except (urllib3.exceptions.HTTPError, zlib.error, UnicodeError, OSError) as error:
+                raise self._broken(error, deadline.passed) from None
+            if deadline.passed:
+                raise self._broken(None, passed=True)
+            return status, body
+
+    def _broken(self, error: Exception | None, passed: bool) -> TargetError:
+        seconds = self._timeout_seconds
+        if isinstance(error, urllib3.exceptions.NewConnectionError):
+            return TargetError(f"nothing answers at {self.url}: {str(error).rpartition(': ')[2]}", reason="refused")
+        if isinstance(error, urllib3.exceptions.ConnectTimeoutError):
+            return TargetError(f"no connection to {self.url} within {min(10.0, seconds):g} s", reason="connect_timeout")
+        if passed or isinstance(error, urllib3.exceptions.TimeoutError):
+            return TargetError(f"{self.url} has not answered within {self._deadline_seconds:g} s", reason="timeout")
+        if isinstance(error, urllib3.exceptions.SSLError):
+            hint = "set source.tls.ca_file or server_name"
+            return TargetError(f"no TLS connection to {self.url}: {error}", reason="tls", hint=hint)
+        return TargetError(f"the connection to {self.url} broke: {error}", reason="connection")
 
     def _headers(self) -> dict[str, str]:
         source, auth = self._source, self._source.basic_auth
@@ -309,33 +350,21 @@ class RemotePrometheus:
         return headers | {name: text.get_secret_value() for name, text in source.headers.items()}
 
 
-def _pool(tls: settings.Tls, url: str) -> urllib3.PoolManager:
-    if not url.startswith("https:"):
-        return urllib3.PoolManager(maxsize=4)
-    try:
-        context = ssl.create_default_context(cafile=_path(tls.ca_file))
-        if tls.cert_file is not None:
-            context.load_cert_chain(str(tls.cert_file.expanduser()), _path(tls.key_file))
-    except OSError as error:  # a file that is there and wrong is an SSLError, which is one too
-        named = " or ".join(str(file) for file in (tls.ca_file, tls.cert_file, tls.key_file) if file)
-        raise ConfigError(f"source.tls: {named} cannot be used: {error.strerror or error}") from None
-    if tls.insecure_skip_verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # the configuration asks for it
-    if tls.server_name is None:
-        return urllib3.PoolManager(maxsize=4, ssl_context=context)
-    name = tls.server_name
-    return urllib3.PoolManager(maxsize=4, ssl_context=context, server_hostname=name, assert_hostname=name)
-
-
 def _parts(count: int) -> Iterator[tuple[int, int]]:
     """Neighbouring index ranges of at most `MAX_POINTS`, together 0 to ``count``."""
     yield from pairwise([*range(0, count, MAX_POINTS), count] if count else [])
 
 
+def _labels(found: Mapping[str, str]) -> Labels:
+    if not all(isinstance(text, str) for text in found.values()):
+        raise TypeError("labels are texts")
+    return labels_of(found)
+
+
 def _milliseconds(points: Sequence[Sequence[Any]]) -> Ints:
     seconds = np.array([time for time, _ in points], dtype=np.float64)
+    if not np.all(np.abs(seconds) < _LATEST_SECONDS):
+        raise ValueError("no timestamps")
     return np.round(seconds * 1000).astype(np.int64)
 
 
@@ -347,10 +376,6 @@ def _hint(status: int) -> str:
     if status in (401, 403):
         return "it wants credentials: source.bearer_token, basic_auth or headers"
     return "is this the address of a Prometheus-compatible API?" if status in (301, 302, 307, 308, 404, 405) else ""
-
-
-def _path(file: Path | None) -> str | None:
-    return str(file.expanduser()) if file else None
 
 
 def _secret(file: Path | None) -> str:

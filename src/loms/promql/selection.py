@@ -24,6 +24,8 @@ from loms.promql.syntax import NAME, Matcher, Matchers
 
 _LISTED_IDS = 10_000
 """Up to so many ids are written into the SQL (200 kB); more are selected from the series table again."""
+FURTHEST_MS = 9_223_372_036_000
+"""What the store's times can hold, from 0 on."""
 _CACHED_LABELS = 500_000
 _CACHED_SERIES = 500_000
 """Series in all selections that are kept, together."""
@@ -85,9 +87,10 @@ class Index:
 
     @classmethod
     def of(cls, condition: str, ids: Mapping[Labels, tuple[int, ...]]) -> Index:
-        """``ids`` of labels are those whose samples make up the series."""
-        series = tuple(ids.values())
-        return cls(tuple(ids), tuple(_layers(condition, series)), series, sum(map(len, series)))
+        """``ids`` of labels are those whose samples make up the series, which come by their labels, as Prometheus's."""
+        labels = sorted(ids)
+        series = tuple(ids[one] for one in labels)
+        return cls(tuple(labels), tuple(_layers(condition, series)), series, sum(map(len, series)))
 
 
 def _layers(condition: str, series: tuple[tuple[int, ...], ...]) -> Iterator[Layer]:
@@ -196,7 +199,7 @@ class Selection:
         limit = budget.limits.max_series + 1
         digest = "cityHash64(name, mapKeys(labels), mapValues(labels))"
         sql = select(f"id, {digest} AS digest", "series FINAL", where)
-        table = self.query(f"{sql} ORDER BY name, id LIMIT {limit}", budget)
+        table = self.query(f"{sql} LIMIT {limit}", budget)
         budget.check_series(len(table["id"]))
         ids, digests = table["id"].to_pylist(), table["digest"].to_pylist()
         # Labels are text, and text is slow: they are fetched once for each digest and kept.
@@ -262,5 +265,6 @@ def select(what: str, table: str, where: str) -> str:
 
 
 def between(after_ms: int, until_ms: int) -> str:
-    """The condition for samples of a window, open on the left."""
+    """The condition for samples of a window, open on the left; it may reach over what the store's times can hold."""
+    after_ms, until_ms = (min(max(one, -1), FURTHEST_MS) for one in (after_ms, until_ms))
     return f"ts > fromUnixTimestamp64Milli({after_ms}) AND ts <= fromUnixTimestamp64Milli({until_ms})"

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class Limits:
 
     max_series: int = 200_000
     """Series that one selector may match."""
-    max_samples: int = 50_000_000
+    max_samples: int = 20_000_000
     """Samples and grid points that one query may load."""
     max_points: int = 11_000
     """Evaluation times of one range query."""
@@ -39,8 +39,20 @@ class Limits:
     """Metric names go at the end of a query only (Prometheus's experimental "delayed name removal")."""
 
 
+class TurnError(Exception):
+    """A query turned out large while another large one is at work: it is to be run again when that one is done."""
+
+
 class Cancel:
     """Ends a query from another thread; once cancelled, for good."""
+
+    turn: Literal["wait", "leave", "first"] = "wait"
+    """What a query that turns out large does while another large one is at work: it waits where it is, or leaves by
+    `TurnError`. With ``first`` it waits before it begins."""
+    large: bool = False
+    """Whether the query was a large one, as `Capacity` counts it."""
+    waited_seconds: float = 0.0
+    """How long the query had to wait before it was begun, which counts towards its time."""
 
     def __init__(self) -> None:
         self._cancelled = False
@@ -97,7 +109,14 @@ class Capacity:
         self._turn = threading.Lock()
 
     def enter(self, budget: Budget) -> None:
-        """Wait for a large query's turn; `leave` ends it. Raises what `Budget.remaining_seconds` raises."""
+        """Wait for a large query's turn; `leave` ends it.
+
+        Raises what `Budget.remaining_seconds` raises, and `TurnError` at once for a query that does not wait here.
+        """
+        if budget.cancel.turn == "leave":
+            if not self._turn.acquire(blocking=False):
+                raise TurnError
+            return
         while not self._turn.acquire(timeout=min(budget.remaining_seconds(), _PAUSE_SECONDS)):
             pass
 
@@ -117,12 +136,18 @@ class Budget:
         self._large = False
         self._counting = threading.Lock()
         self._clock = clock
-        self._deadline = clock.monotonic() + limits.timeout_seconds
+        self._deadline = clock.monotonic() + limits.timeout_seconds - self.cancel.waited_seconds
         self._samples = 0
 
     def __enter__(self) -> Budget:
         self.remaining_seconds()
+        if self.cancel.turn == "first":
+            self._enter()
         return self
+
+    def _enter(self) -> None:
+        self._capacity.enter(self)
+        self._large = self.cancel.large = True
 
     def __exit__(self, *_: object) -> None:
         if self._large:
@@ -158,8 +183,7 @@ class Budget:
             if self._samples > self.limits.max_samples:
                 raise self.too_large()
             if self._samples > self._capacity.light_samples and not self._large:
-                self._capacity.enter(self)
-                self._large = True
+                self._enter()
 
     def check_series(self, count: int) -> None:
         """Raises `QueryLimitError` when a selector matches more series than it may."""

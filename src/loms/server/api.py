@@ -111,6 +111,7 @@ def router(server: Server, collected: Collected) -> APIRouter:
             "discovery": {"host": discover.host, "ports": list(discover.ports)} if discover.enabled else None,
             "store": asdict(server.database.figures()),
             "remote_write": [asdict(out.standing()) for out in server.remote_writes],
+            "otlp_forward": [asdict(out.standing()) for out in server.otlp_outs],
             "dropped_samples": {
                 sample.labels["reason"]: sample.value
                 for family in selfmetrics.samples_dropped.collect()

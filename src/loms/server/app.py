@@ -27,7 +27,7 @@ from loms.server import (
     traces_jaeger,
     traces_tempo,
 )
-from loms.server.auth import SafeHeaders, TokenGate
+from loms.server.auth import OwnPages, SafeHeaders, TokenGate
 from loms.server.paths import TidyPaths
 from loms.server.prometheus_answer import Answering
 from loms.server.runtime import Server
@@ -46,6 +46,7 @@ def build(server: Server, collected: api.Collected) -> FastAPI:
         app.add_middleware(TokenGate, token=token.get_secret_value())
     else:  # a page of somebody else's, whose name is made to point here, must not read what only loopback may
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK)
+    app.add_middleware(OwnPages)
     app.add_middleware(SafeHeaders)
     app.add_middleware(TidyPaths)
 
@@ -65,7 +66,8 @@ def build(server: Server, collected: api.Collected) -> FastAPI:
         """LOMS's own metrics."""
         return Response(selfmetrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    answering, aside = Answering(), Answering()  # a slow dashboard does not keep anybody from the alerts
+    # Two, because a slow dashboard does not keep anybody from the alerts.
+    answering, aside = (Answering(timeout_seconds=server.config.query.timeout) for _ in range(2))
     app.include_router(prometheus.router(server.engine, server.clock, answering, server.labels))
     app.include_router(prometheus_rules.router(server.evaluator, aside))
     app.include_router(prometheus_status.router(server, collected, aside))

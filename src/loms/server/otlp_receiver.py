@@ -167,7 +167,14 @@ class OtlpReceiver:
         return (0 if rows is None else len(rows)) + refusals.count, refusals
 
     def _limits(self, oldest_ns: int, newest_ns: int) -> Limits:
-        return Limits(self.settings.labels, self.settings.label_value_length, max(1, oldest_ns), newest_ns)
+        return Limits(
+            self.settings.labels,
+            self.settings.label_value_length,
+            max(1, oldest_ns),
+            newest_ns,
+            labels_length=self.settings.labels_length,
+            expanded=self.settings.decompressed,
+        )
 
     def _recall(self, ids: Sequence[int]) -> Mapping[int, tuple[int, float]]:
         since_ms = self._clock.now_ms() - RECALL_MS

@@ -151,7 +151,7 @@ class _Queries:
                 raise _about("timeout", error) from None
         if text := parameters.text("lookback_delta"):
             try:
-                lookback = parse_seconds(text)
+                lookback = max(parse_seconds(text), 0.0)
             except QueryError as error:
                 raise QueryError(f"error parsing lookback delta duration: {error.message}") from None
         return (
@@ -191,6 +191,8 @@ class _Catalogue:
         return _limited(self._labels.label_names(selectors_of(parameters), *span, cancel), limit)
 
     def values(self, name: str, parameters: Parameters, cancel: Cancel) -> Answer:
+        if not name:
+            raise QueryError('invalid label name: ""')
         limit, span = parameters.count("limit"), parameters.span()
         return _limited(self._labels.label_values(name, selectors_of(parameters), *span, cancel), limit)
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import parse_qs
 
@@ -16,13 +16,16 @@ import anyio
 import anyio.to_thread
 from fastapi import Request
 from fastapi.responses import Response
+from starlette.background import BackgroundTask
 from starlette.requests import ClientDisconnect
 
 from loms.core import selfmetrics
-from loms.core.errors import LomsError, QueryCancelledError, QueryError
+from loms.core.errors import LomsError, QueryCancelledError, QueryError, QueryTimeoutError
+from loms.core.memory import give_back
 from loms.promql.parse import parse
-from loms.promql.source import Cancel
-from loms.server.wire import FURTHEST_SECONDS, parse_time
+from loms.promql.regexes import well_formed
+from loms.promql.source import Cancel, TurnError
+from loms.server.wire import FURTHEST_SECONDS, parse_seconds, parse_time
 
 _STATUS = {"bad_data": 400, "execution": 422, "canceled": 499, "timeout": 503, "internal": 500}
 CONCURRENT_QUERIES = 3
@@ -62,12 +65,13 @@ class Parameters:
 
     def count(self, name: str) -> int:
         """A limit; 0 is none. Raises `QueryError` in the words of Go's ``strconv.Atoi``."""
-        text = self.text(name)
-        if text and not re.fullmatch(r"[+-]?[0-9]{1,18}", text, re.ASCII):
-            raise QueryError(f'invalid parameter "{name}": strconv.Atoi: parsing {json.dumps(text)}: invalid syntax')
-        if text and int(text) < 0:
+        try:
+            count = whole_number(self.text(name) or "0")
+        except ValueError as error:
+            raise QueryError(f'invalid parameter "{name}": {error}') from None
+        if count < 0:
             raise QueryError(f'invalid parameter "{name}": {name} must be non-negative')
-        return int(text or 0)
+        return count
 
     def span(self) -> tuple[int | None, int | None]:
         """``start`` and ``end`` in milliseconds; both None when together they mean all of time."""
@@ -85,32 +89,93 @@ class Parameters:
             raise QueryError(f"invalid parameter \"{name}\": invalid time value for '{name}': {reason}") from None
 
 
+def whole_number(text: str, function: str = "Atoi") -> int:
+    """Raises `ValueError` in the words of Go's ``strconv``."""
+    digits = text.removeprefix("-" if text.startswith("-") else "+")
+    plain = digits.isascii() and digits.isdecimal()
+    if not plain or len(digits) > 18:
+        reason = "value out of range" if plain else "invalid syntax"
+        raise ValueError(f"strconv.{function}: parsing {json.dumps(text)}: {reason}")
+    return int(text)
+
+
 Work = Callable[[Parameters, Cancel], Answer]
 
 
 class Answering:
-    """Runs the work of requests in threads, so many at a time; ends it when its client goes away."""
+    """Runs the work of requests in threads, so many at a time; ends it when its client goes away.
 
-    def __init__(self, concurrent: int = CONCURRENT_QUERIES) -> None:
+    A large query that must wait for another (`loms.promql.source.Capacity`) waits outside, so that light ones go on:
+    it is begun anew, one such query beside the others at a time. All waiting counts towards a query's timeout.
+    """
+
+    def __init__(self, concurrent: int = CONCURRENT_QUERIES, timeout_seconds: float = 30.0) -> None:
         self._limiter = anyio.CapacityLimiter(concurrent)
+        self._large = anyio.CapacityLimiter(1)
+        self._timeout_seconds = timeout_seconds
 
     async def __call__(self, request: Request, work: Work) -> Response:
         """What ``work`` returns or raises, as Prometheus says it."""
         try:
             parameters = await parameters_of(request)
-            return await self.run(request, lambda cancel: respond(work(parameters, cancel)))
+            timeout = self._timeout_seconds
+            with suppress(QueryError, ValueError):  # the work tells what is wrong with it
+                timeout = min(timeout, parse_seconds(parameters.text("timeout") or f"{timeout}"))
+            return await self.run(request, lambda cancel: respond(work(parameters, cancel)), timeout)
         except LomsError as error:
             return refuse(error)
 
-    async def run(self, request: Request, work: Callable[[Cancel], Response]) -> Response:
-        """``work`` in a thread; its `Cancel` is cancelled when the client goes away. The body must have been read."""
-        cancel = Cancel()
+    async def run(
+        self, request: Request, work: Callable[[Cancel], Response], timeout_seconds: float | None = None
+    ) -> Response:
+        """``work`` in a thread; its `Cancel` is cancelled when the client goes away. The body must have been read.
+
+        Raises `QueryTimeoutError` when its turn does not come in time.
+        """
+        cancel, began = Cancel(), anyio.current_time()
+        ends = began + (self._timeout_seconds if timeout_seconds is None else timeout_seconds)
         watching = asyncio.create_task(_cancel_when_gone(request, cancel))
         try:
-            return await anyio.to_thread.run_sync(work, cancel, limiter=self._limiter)
+            cancel.turn = "leave"
+            try:
+                async with _turn(self._limiter, ends):
+                    cancel.waited_seconds = anyio.current_time() - began
+                    return await _in_thread(work, cancel)
+            except TurnError:
+                cancel.turn = "first"
+            async with _turn(self._large, ends):
+                cancel.waited_seconds = anyio.current_time() - began
+                return await _in_thread(work, cancel)
         finally:
             watching.cancel()
             await asyncio.wait((watching,))
+
+
+@asynccontextmanager
+async def _turn(limiter: anyio.CapacityLimiter, ends: float) -> AsyncIterator[None]:
+    """One of the limiter's places. Raises `QueryTimeoutError` when there is none until ``ends``."""
+    holder = object()
+    try:
+        with anyio.fail_after(max(ends - anyio.current_time(), 0.0)):
+            await limiter.acquire_on_behalf_of(holder)
+    except TimeoutError:
+        raise QueryTimeoutError("query timed out in query queue") from None
+    try:
+        yield
+    finally:
+        limiter.release_on_behalf_of(holder)
+
+
+async def _in_thread(work: Callable[[Cancel], Response], cancel: Cancel) -> Response:
+    try:
+        response = await anyio.to_thread.run_sync(work, cancel, limiter=anyio.CapacityLimiter(1))
+    except LomsError:
+        if cancel.large:
+            await anyio.to_thread.run_sync(give_back)
+        raise
+    if cancel.large:
+        response.background = BackgroundTask(give_back)
+    return response
 
 
 async def _cancel_when_gone(request: Request, cancel: Cancel) -> None:
@@ -181,4 +246,4 @@ def refuse(error: LomsError) -> Response:
 
 
 def to_json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return well_formed(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

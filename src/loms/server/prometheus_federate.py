@@ -36,13 +36,12 @@ def router(engine: Engine, clock: Clock, lookback_ms: int, answering: Answering)
             return PlainTextResponse(f"{error.message}\n", 400)
 
         def work(cancel: Cancel) -> Response:
-            try:
-                text = exposition(engine, selectors, clock.now_ms(), lookback_ms, cancel)
-            except LomsError as error:
-                return PlainTextResponse(f"{error.message}\n", 503 if getattr(error, "kind", "") == "timeout" else 500)
-            return Response(text, media_type=_TEXT)
+            return Response(exposition(engine, selectors, clock.now_ms(), lookback_ms, cancel), media_type=_TEXT)
 
-        return await answering.run(request, work)
+        try:
+            return await answering.run(request, work)
+        except LomsError as error:
+            return PlainTextResponse(f"{error.message}\n", 503 if getattr(error, "kind", "") == "timeout" else 500)
 
     return api
 

@@ -56,15 +56,15 @@ def router(engine: Engine, answering: Answering) -> APIRouter:
             return PlainTextResponse(f"{error.message}\n", 400)
 
         def work(cancel: Cancel) -> Response:
-            try:
-                raw = encode(engine, queries, cancel)
-            except LomsError as error:
-                return PlainTextResponse(f"{error.message}\n", 400 if isinstance(error, QueryError) else 500)
+            raw = encode(engine, queries, cancel)
             headers = {"Content-Encoding": "snappy"}
             compressed: bytes = pa.compress(raw, codec="snappy", asbytes=True)
             return Response(compressed, headers=headers, media_type="application/x-protobuf")
 
-        return await answering.run(request, work)
+        try:
+            return await answering.run(request, work)
+        except LomsError as error:
+            return PlainTextResponse(f"{error.message}\n", 400 if isinstance(error, QueryError) else 500)
 
     return api
 

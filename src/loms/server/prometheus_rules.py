@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,7 +16,7 @@ from loms.promql.parse import parse
 from loms.promql.source import Cancel
 from loms.rules.evaluate import Evaluator, RuleResult
 from loms.rules.rule import Group, Rule
-from loms.server.prometheus_answer import Answer, Answering, Parameters
+from loms.server.prometheus_answer import Answer, Answering, Parameters, whole_number
 from loms.server.prometheus_format import flat
 from loms.server.wire import format_exponent
 
@@ -167,12 +166,15 @@ def _page(parameters: Parameters) -> tuple[int, str]:
         raise QueryError(
             'invalid parameter "group_next_token": group_limit needs to be present in order to paginate over the groups'
         )
-    if limit and not re.fullmatch(r"[+-]?[0-9]{1,9}", limit, re.ASCII):
-        reason = f'strconv.ParseInt: parsing "{limit}": invalid syntax'
-        raise QueryError(f'invalid parameter "group_limit": group_limit needs to be a valid number: {reason}')
-    if limit and int(limit) <= 0:
+    if not limit:
+        return 0, token
+    try:
+        count = whole_number(limit, "ParseInt")
+    except ValueError as error:
+        raise QueryError(f'invalid parameter "group_limit": group_limit needs to be a valid number: {error}') from None
+    if count <= 0:
         raise QueryError('invalid parameter "group_limit": group_limit needs to be greater than 0')
-    return int(limit or 0), token
+    return count, token
 
 
 def _token(group: Group) -> str:

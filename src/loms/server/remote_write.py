@@ -28,7 +28,9 @@ from loms.ingest.remote_write import Decoder
 from loms.ingest.remote_write_series import Policy
 from loms.store.arrivals import Accepted, Arrivals
 
-THREADS = 2
+THREADS = 4
+LARGE = 2**20
+"""Messages beyond it have a decoder of their own, so that small ones do not wait for seconds until it is done."""
 BODIES_AT_ONCE = 4
 """Compressed requests held in memory at a time, in largest ones."""
 RETRY_AFTER_SECONDS = 5
@@ -66,16 +68,20 @@ class RemoteWriteReceiver:
         self.settings = settings
         self._arrivals = arrivals
         self._note = note
-        self._decoder = Decoder(Policy(settings.labels, settings.label_value_length))
-        self._decoding = threading.Lock()
+        policy = Policy(
+            settings.labels, settings.label_value_length, settings.labels_length, expanded=settings.decompressed
+        )
+        self._decoders = [(Decoder(policy), threading.Lock()) for _ in range(2)]
+        """For small messages and for large ones."""
         self._remarks = _Remarks()
 
     def receive(self, body: bytes, version: int, encoding: str) -> Verdict:
         """Store what ``body`` holds; never raises on account of it."""
         try:
             message = decompress(body, encoding, self.settings.decompressed)
-            with self._decoding:
-                received = self._decoder.decode(message) if version == 1 else self._decoder.decode_2(message)
+            decoder, decoding = self._decoders[len(message) > LARGE]
+            with decoding:
+                received = decoder.decode(message) if version == 1 else decoder.decode_2(message)
         except PayloadError as error:
             return Verdict(error.status, str(error))
         if received.exemplars:
@@ -177,9 +183,12 @@ class _Intake:
 
 
 def _version(content_type: str) -> Literal[1, 2] | None:
-    """Of the message, by the content type, which very old senders leave out; None for what is no remote write."""
+    """Of the message, by the content type; None for what is no remote write.
+
+    Without one it is none either: a page in a browser can send that anywhere, unasked.
+    """
     kind, *parameters = (part.strip() for part in content_type.split(";"))
-    if kind not in ("", "application/x-protobuf"):
+    if kind.lower() != "application/x-protobuf":
         return None
     named = [part[6:].strip('"') for part in parameters if part.startswith("proto=")]
     found = _MESSAGES.get(named[0]) if named else 1

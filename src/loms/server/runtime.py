@@ -71,7 +71,7 @@ class Server:
         self.clock = clock
         self.started_ms = clock.now_ms()
         groups = load_groups(config.rules.files, builtin=config.rules.builtin, interval_seconds=config.rules.interval)
-        receivers, remote = receivers_of(config.alerting), remote_of(config)
+        receivers, self._remote = receivers_of(config.alerting), remote_of(config)
         self.shard = shard
         self.database = Database.configured(
             config.store, clock, config.receive, readers=READERS, query_timeout_seconds=config.query.timeout
@@ -79,12 +79,12 @@ class Server:
         try:
             queues = config.store.path.expanduser() / "forward"
             self.remote_writes = outs_of(config.remote_write, queues, clock, resolver(self.database.query_columns))
-            self.otlp_outs = otlp_outs_of(config.otlp_forward, queues, clock)
+            self.otlp_outs = otlp_outs_of(config.otlp_forward, queues, clock, [out.name for out in self.remote_writes])
             self._outs: list[RemoteWriteOut | OtlpOut] = [*self.remote_writes, *self.otlp_outs]
         except LomsError:
             self.database.close()
             raise
-        self.roller = Roller(self.database, clock) if config.store.rollups.enabled else None
+        self.roller = Roller(self.database, clock)
         head = _head(config, self.database, clock)
         self.writer = Writer(
             self.database,
@@ -92,7 +92,7 @@ class Server:
             flush_seconds=config.store.flush_interval,
             flush_rows=config.store.flush_rows,
             queue_rows=config.store.queue_rows,
-            before=self.roller.note if self.roller else None,
+            before=self.roller.note,  # also without rollups, for they may be wanted again
             accepted=head,
         )
         self.sink = Tee(self.writer, self.remote_writes)
@@ -138,7 +138,7 @@ class Server:
         self.engine = Engine(source, limits, clock, self._workers)
         self.state = State(self.database, clock)
         own = groups if shard.count == 1 else [group for group in groups if shard.evaluates(group)]
-        self.evaluator = Evaluator(querier_of(remote, self.engine, source, limits, clock), own, clock, self.sink)
+        self.evaluator = Evaluator(querier_of(self._remote, self.engine, source, limits, clock), own, clock, self.sink)
         kept = self.state if shard.count == 1 else OwnState(self.state, partial(_owns, shard, groups))
         self._delivery = Delivery(kept, receivers)
         self._pipeline = Pipeline(
@@ -152,11 +152,13 @@ class Server:
         )
         self._sound_at: float | None = None
         """When an evaluation last went well, by the monotonic clock."""
+        self._source_trouble = ""
+        """What the log says of the source."""
 
     def __enter__(self) -> Self:
         for out in self._outs:
             out.start()
-        if self.roller and self.shard.number == 1:
+        if self.config.store.rollups.enabled and self.shard.number == 1:
             self.roller.start()
         return self
 
@@ -165,8 +167,7 @@ class Server:
         for out in self._outs:
             out.stop()
         self.writer.close()
-        if self.roller:
-            self.roller.close()
+        self.roller.close()
         self.telemetry.close()
         self.metadata.close()
         self._workers.shutdown()
@@ -196,6 +197,8 @@ class Server:
             return f"new samples cannot be stored: {self.writer.trouble}"
         if self.telemetry.trouble:
             return f"new spans and logs cannot be stored: {self.telemetry.trouble}"
+        if self._remote and self._remote.trouble:
+            return f"rules cannot see what the source has: {self._remote.trouble}"
         if self._sound_at is None:
             return "rules have not been evaluated yet"
         age = self.clock.monotonic() - self._sound_at
@@ -224,6 +227,17 @@ class Server:
         self._pipeline.process([*self.evaluator.alerts(), *resolved], at_ms)
         if not self.evaluator.groups or any(not result.error for result in results):
             self._sound_at = self.clock.monotonic()
+        self._log_source()
+
+    def _log_source(self) -> None:
+        """Once when the source fails, and once when it is back."""
+        trouble = self._remote.trouble if self._remote else ""
+        if bool(trouble) is not bool(self._source_trouble):
+            if trouble:
+                _log.error("rules cannot see what the source has: %s", trouble)
+            else:
+                _log.info("the source answers again")
+        self._source_trouble = trouble
 
 
 def _head(config: Config, database: Database, clock: Clock) -> Head | None:

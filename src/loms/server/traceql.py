@@ -15,6 +15,7 @@ from loms.promql.regexes import check
 from loms.store.trace_conditions import Condition, Field, Op, Scope
 
 _UNITS_NS = {"ns": 1, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9, "d": 86_400e9}
+_TOO_LONG_NS = 2.0**63
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h|d)")
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -104,7 +105,10 @@ def duration_ns(text: str) -> int:
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise QueryError(f"{text[:80]!r} is not a duration; write for example 1.5s, 100ms or 250us")
-    return round(sum(float(number) * _UNITS_NS[unit] for number, unit in parts))
+    whole = sum(float(number) * _UNITS_NS[unit] for number, unit in parts)
+    if whole >= _TOO_LONG_NS:
+        raise QueryError(f"{text[:80]!r} is longer than 292 years")
+    return round(whole)
 
 
 def expression(pattern: str) -> str:
@@ -131,7 +135,7 @@ def _condition(text: str, name: str, op: str, kind: str, word: str) -> Condition
     if known.field in ("duration", "trace_duration"):
         if kind != "duration" or comparison in ("=~", "!~"):
             _refuse(text, f"{name} is compared with a duration such as 100ms")
-        return Condition(known.field, comparison, duration_ns(word))
+        return Condition(known.field, comparison, _nanoseconds(text, word))
     if word == "nil" and known.field == "attribute" and comparison == "!=":
         return known
     if kind == "op" or word == "nil":
@@ -145,11 +149,18 @@ def _condition(text: str, name: str, op: str, kind: str, word: str) -> Condition
     if comparison in (">", ">=", "<", "<="):
         if kind not in ("number", "duration") or known.field != "attribute":
             _refuse(text, f"{name} {op} is compared with a number")
-        number = duration_ns(word) if kind == "duration" else float(word)
+        number = _nanoseconds(text, word) if kind == "duration" else float(word)
         return Condition(known.field, comparison, number, known.key, known.scope)
     if comparison in ("=~", "!~"):
         value = expression(value)
     return Condition(known.field, comparison, value, known.key, known.scope)
+
+
+def _nanoseconds(text: str, word: str) -> int:
+    try:
+        return duration_ns(word)
+    except QueryError as error:
+        _refuse(text, error.message)
 
 
 def _ops() -> tuple[Op, ...]:

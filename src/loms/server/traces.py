@@ -8,19 +8,18 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query
+from fastapi.responses import JSONResponse, Response
 
 from loms.core.clock import Clock
 from loms.core.errors import QueryError
 from loms.core.model import Span
-from loms.core.units import parse_duration
-from loms.server.traceql import STATUSES, duration_ns, expression, field_of
-from loms.server.wire import parse_time
+from loms.server.trace_times import asked_time, durations, moment_ms
+from loms.server.traceql import STATUSES, expression, field_of
 from loms.store.trace_conditions import Condition, Op
 from loms.store.traces import MOST_TRACES, Trace, TraceSummary, TraceTables
 
 DEEPEST = 200
 """Levels of a tree; what lies deeper stands on the last one."""
-_HOUR_MS = 3_600_000
 _ATTRIBUTE = re.compile(r"([^=!<>~]+?)\s*(=~|!~|!=|>=|<=|=|>|<)(.*)", re.DOTALL)
 _SCOPES = ("span.", "resource.", ".")
 
@@ -30,6 +29,8 @@ class Branch:
     """A span with the spans that name it as their parent, by start."""
 
     span: Span
+    level: int = 1
+    """That of its span: 1 for a top, and more than where it stands for what lies too deep."""
     children: list[Branch] = field(default_factory=list)
 
 
@@ -51,31 +52,35 @@ def grown(spans: Sequence[Span], deepest: int = DEEPEST) -> list[Branch]:
         else:
             children.setdefault(id(parent), []).append(branch)
     tops.sort(key=lambda branch: (bool(branch.span.parent_span_id), branch.span.start_ns))
-    placed: set[int] = set()
+    known, placed = set(map(id, tops)), set[int]()
     for top in [*tops, *branches]:
         if id(top) not in placed:
-            if top not in tops:
+            if id(top) not in known:
                 tops.append(top)
             _hang(top, children, placed, deepest)
     return tops
 
 
 def _hang(top: Branch, children: dict[int, list[Branch]], placed: set[int], deepest: int) -> None:
+    """Spans come one after the other as they are read from the top down, so that what lies too deep keeps its order."""
     placed.add(id(top))
-    rows = [(top, top, 1)]
-    """Span, the branch that its children hang on, and the level of that branch."""
+    rows: list[tuple[Branch, Branch | None]] = [(top, None)]
+    """A branch, and the one that it hangs on."""
     while rows:
-        branch, holder, level = rows.pop()
-        for child in children.get(id(branch), ()):
-            if id(child) in placed:
-                continue
-            placed.add(id(child))
-            holder.children.append(child)
-            rows.append((child, child, level + 1) if level + 1 < deepest else (child, holder, level))
+        branch, holder = rows.pop()
+        if holder:
+            holder.children.append(branch)
+        below = branch if holder is None or branch.level < deepest else holder
+        for child in reversed(children.get(id(branch), ())):
+            if id(child) not in placed:
+                placed.add(id(child))
+                child.level = branch.level + 1
+                rows.append((child, below))
 
 
 def router(tables: TraceTables, clock: Clock) -> APIRouter:
-    """Routes under ``/api/traces``."""
+    """Routes under ``/api/traces``. They return what is already JSON: a large trace is written by the thread of its
+    request, and by ``json``, which does not mind how deep a tree is."""
     api = APIRouter(prefix="/api/traces", tags=["traces"])
 
     @api.get("")
@@ -90,7 +95,7 @@ def router(tables: TraceTables, clock: Clock) -> APIRouter:
         start: str = "",
         end: str = "",
         limit: int = Query(20, ge=1, le=MOST_TRACES),
-    ) -> dict[str, Any]:
+    ) -> Response:
         """Traces with a span that fulfils all that is asked, the newest first.
 
         ``attribute``: ``key``, ``key=value``, ``key!=value``, ``key=~regex``, ``key>1``; a key with ``span.`` or
@@ -101,21 +106,25 @@ def router(tables: TraceTables, clock: Clock) -> APIRouter:
                 *_texts(service=service, name=name),
                 *map(attribute_condition, attribute or ()),
                 *([_status(status)] if status else []),
-                *durations(min_duration, max_duration),
+                *durations("duration", ("min_duration", min_duration), ("max_duration", max_duration)),
             ]
-            span = _span_of_time(clock, since, start, end)
+            span = asked_time(clock, moment_ms("start", start), moment_ms("end", end), since)
         except QueryError as error:
             raise HTTPException(400, error.message) from None
         found = tables.search(conditions, *span, limit=limit)
-        return {"traces": [summary_json(one) for one in found]}
+        return JSONResponse({"traces": [summary_json(one) for one in found]})
 
     @api.get("/services")
-    def services(since: str = "1h", start: str = "", end: str = "") -> dict[str, Any]:
+    def services(since: str = "1h", start: str = "", end: str = "") -> Response:
         """Services that have spans."""
-        return {"services": tables.services(*_checked_time(clock, since, start, end))}
+        try:
+            span = asked_time(clock, moment_ms("start", start), moment_ms("end", end), since)
+        except QueryError as error:
+            raise HTTPException(400, error.message) from None
+        return JSONResponse({"services": tables.services(*span)})
 
     @api.get("/{trace_id}")
-    def trace(trace_id: str) -> dict[str, Any]:
+    def trace(trace_id: str) -> Response:
         """One trace as a tree. ``cut`` says that it has more spans than are shown."""
         try:
             found = tables.trace(trace_id)
@@ -123,7 +132,7 @@ def router(tables: TraceTables, clock: Clock) -> APIRouter:
             raise HTTPException(400, error.message) from None
         if not found.spans:
             raise HTTPException(404, f"there is no trace {found.trace_id}")
-        return trace_json(found)
+        return JSONResponse(trace_json(found))
 
     return api
 
@@ -150,14 +159,6 @@ def attribute_condition(text: str) -> Condition:
 _OPS: tuple[Op, ...] = ("=", "!=", "=~", "!~", ">", ">=", "<", "<=", "exists")
 
 
-def durations(least: str, most: str) -> Iterable[Condition]:
-    """The conditions on a span's duration; empty texts ask nothing. Raises `QueryError`."""
-    if least:
-        yield Condition("duration", ">=", duration_ns(least))
-    if most:
-        yield Condition("duration", "<=", duration_ns(most))
-
-
 def _texts(service: str, name: str) -> Iterable[Condition]:
     if service:
         yield Condition("service", "=", service)
@@ -169,23 +170,6 @@ def _status(status: str) -> Condition:
     if status.lower() not in STATUSES:
         raise QueryError(f"status {status!r} is none of {', '.join(STATUSES)}")
     return Condition("status", "=", STATUSES[status.lower()])
-
-
-def _checked_time(clock: Clock, since: str, start: str, end: str) -> tuple[int, int]:
-    try:
-        return _span_of_time(clock, since, start, end)
-    except QueryError as error:
-        raise HTTPException(400, error.message) from None
-
-
-def _span_of_time(clock: Clock, since: str, start: str, end: str) -> tuple[int, int]:
-    end_ms = parse_time("end", end) if end else clock.now_ms()
-    if start:
-        return parse_time("start", start), end_ms
-    try:
-        return end_ms - round(parse_duration(since) * 1000), end_ms
-    except (ValueError, OverflowError) as error:
-        raise QueryError(f"since: {error}") from None
 
 
 def summary_json(one: TraceSummary) -> dict[str, Any]:
@@ -213,12 +197,22 @@ def trace_json(found: Trace) -> dict[str, Any]:
         "errors": sum(span.status_code == "Error" for span in found.spans),
         "services": sorted({span.service for span in found.spans}),
         "cut": found.cut,
-        "roots": [_branch_json(branch, start) for branch in grown(found.spans)],
+        "roots": _branches_json(grown(found.spans), start),
     }
 
 
-def _branch_json(branch: Branch, trace_start_ns: int) -> dict[str, Any]:
-    span = branch.span
+def _branches_json(tops: Sequence[Branch], trace_start_ns: int) -> list[dict[str, Any]]:
+    roots: list[dict[str, Any]] = []
+    rows = [(top, roots) for top in reversed(tops)]
+    while rows:
+        branch, place = rows.pop()
+        children: list[dict[str, Any]] = []
+        place.append(_span_json(branch.span, trace_start_ns) | {"level": branch.level, "children": children})
+        rows += [(child, children) for child in reversed(branch.children)]
+    return roots
+
+
+def _span_json(span: Span, trace_start_ns: int) -> dict[str, Any]:
     return {
         "span_id": span.span_id,
         "parent_span_id": span.parent_span_id,
@@ -244,5 +238,4 @@ def _branch_json(branch: Branch, trace_start_ns: int) -> dict[str, Any]:
             {"trace_id": link.trace_id, "span_id": link.span_id, "attributes": dict(link.attributes)}
             for link in span.links
         ],
-        "children": [_branch_json(child, trace_start_ns) for child in branch.children],
     }

@@ -16,14 +16,13 @@ from fastapi.responses import JSONResponse
 from loms.core.clock import Clock
 from loms.core.errors import QueryError
 from loms.core.model import Labels, Span
+from loms.server.trace_times import asked_time, durations, moment_of_us
 from loms.server.traceql import KINDS, STATUSES
-from loms.server.traces import durations
 from loms.store.trace_conditions import Condition
 from loms.store.traces import MOST_TRACES, Trace, TraceTables
 
 _LISTED_MS = 2 * 86_400_000
 """Services and operations are those of the last two days."""
-_HOUR_US = 3_600_000_000
 _MOST_WHOLE = 200
 """Traces that one search gives with all their spans."""
 
@@ -59,8 +58,8 @@ def router(tables: TraceTables, clock: Clock) -> APIRouter:
         tag: Annotated[list[str] | None, Query()] = None,
         min_duration: Annotated[str, Query(alias="minDuration")] = "",
         max_duration: Annotated[str, Query(alias="maxDuration")] = "",
-        start: int | None = None,
-        end: int | None = None,
+        start: str = "",
+        end: str = "",
         limit: int = 20,
         trace_ids: Annotated[list[str] | None, Query(alias="traceID")] = None,
     ) -> JSONResponse:
@@ -69,18 +68,17 @@ def router(tables: TraceTables, clock: Clock) -> APIRouter:
             return _answered(lambda: [tables.trace(one) for one in trace_ids[:_MOST_WHOLE]])
         if not service:
             return _failed(400, "parameter 'service' is required")
-        end_us = clock.now_ms() * 1000 if end is None else end
-        start_us = end_us - _HOUR_US if start is None else start
 
         def find() -> list[Trace]:
             conditions = [
                 Condition("service", "=", service),
                 *([Condition("name", "=", operation)] if operation and operation != "all" else []),
                 *_tags(tags, tag or ()),
-                *durations(min_duration, max_duration),
+                *durations("duration", ("minDuration", min_duration), ("maxDuration", max_duration)),
             ]
+            span = asked_time(clock, moment_of_us("start", start), moment_of_us("end", end))
             most = max(1, min(limit, _MOST_WHOLE, MOST_TRACES))
-            found = tables.search(conditions, start_us // 1000, end_us // 1000, limit=most, examples=1)
+            found = tables.search(conditions, *span, limit=most, examples=1)
             return [tables.trace(one.trace_id) for one in found]
 
         return _answered(find)

@@ -20,14 +20,14 @@ from loms import __version__
 from loms.core.clock import Clock
 from loms.core.errors import QueryError
 from loms.core.model import Labels, Span
-from loms.server.traceql import INTRINSICS, KINDS, STATUSES, duration_ns, field_of, parse_traceql
+from loms.server.trace_times import asked_time, durations, moment_ms
+from loms.server.traceql import INTRINSICS, KINDS, STATUSES, field_of, parse_traceql
 from loms.store.trace_conditions import Condition, Scope
 from loms.store.traces import MOST_TRACES, Trace, TraceSummary, TraceTables
 
 SPOKEN = "2.6.0"
 """The Tempo whose API this is; Grafana switches features by it."""
 _PROTOBUF = "application/protobuf"
-_HOUR_MS = 3_600_000
 _KINDS, _CODES = dict(SpanMessage.SpanKind.items()), dict(Status.StatusCode.items())
 _T = TypeVar("_T")
 
@@ -36,10 +36,9 @@ def router(tables: TraceTables, clock: Clock) -> APIRouter:
     """Routes under ``/tempo``."""
     api = APIRouter(prefix="/tempo", tags=["tempo"])
 
-    def span_of_time(start: float | None, end: float | None) -> tuple[int, int]:
-        """Milliseconds from Unix seconds; the last hour where they are not given."""
-        until = clock.now_ms() if not end else round(end * 1000)
-        return until - _HOUR_MS if not start else round(start * 1000), until
+    def span_of_time(start: str, end: str) -> tuple[int, int]:
+        """Milliseconds from Unix seconds; the last hour where they are not given, or 0."""
+        return _asked(lambda: asked_time(clock, moment_ms("start", start) or None, moment_ms("end", end) or None))
 
     @api.get("/api/echo")
     def echo() -> Response:
@@ -81,57 +80,50 @@ def router(tables: TraceTables, clock: Clock) -> APIRouter:
         max_duration: Annotated[str, Query(alias="maxDuration")] = "",
         limit: int = Query(20, ge=0),
         spss: int = Query(3, ge=0),
-        start: float | None = None,
-        end: float | None = None,
-    ) -> dict[str, Any]:
+        start: str = "",
+        end: str = "",
+    ) -> Response:
         """``q`` is TraceQL; without it, ``tags`` in logfmt and durations of whole traces."""
         conditions = _asked(lambda: parse_traceql(q) if q else list(_logfmt(tags)))
-        conditions += _asked(lambda: list(_lasting(min_duration, max_duration)))
+        least, most = ("minDuration", min_duration), ("maxDuration", max_duration)
+        conditions += _asked(lambda: list(durations("trace_duration", least, most)))
         limits = {"limit": min(limit, MOST_TRACES) or 20, "examples": min(spss or 100, 100)}
         found = _asked(lambda: tables.search(conditions, *span_of_time(start, end), **limits))
         spans = sum(one.spans for one in found)
-        return {
-            "traces": [_summary_json(one) for one in found],
-            "metrics": {
-                "inspectedTraces": len(found),
-                "inspectedSpans": str(spans),
-                "totalJobs": 1,
-                "completedJobs": 1,
-            },
-        }
+        done = {"inspectedTraces": len(found), "inspectedSpans": str(spans), "totalJobs": 1, "completedJobs": 1}
+        return JSONResponse({"traces": [_summary_json(one) for one in found], "metrics": done})
 
     _add_tags(api, tables, span_of_time)
     return api
 
 
-def _add_tags(
-    api: APIRouter, tables: TraceTables, span_of_time: Callable[[float | None, float | None], tuple[int, int]]
-) -> None:
+def _add_tags(api: APIRouter, tables: TraceTables, span_of_time: Callable[[str, str], tuple[int, int]]) -> None:
     """The routes that say what there is to search by."""
 
     @api.get("/api/search/tags")
-    def tags(scope: str = "", start: float | None = None, end: float | None = None) -> dict[str, Any]:
+    def tags(scope: str = "", start: str = "", end: str = "") -> Response:
         span = span_of_time(start, end)
         found = {name for one in _scopes(scope) for name in tables.tags(one, *span)}
         own = INTRINSICS if scope in ("", "none", "intrinsic") else ()
-        return {"tagNames": sorted(found | set(own)), "metrics": {}}
+        return JSONResponse({"tagNames": sorted(found | set(own)), "metrics": {}})
 
     @api.get("/api/v2/search/tags")
-    def tags_v2(scope: str = "", start: float | None = None, end: float | None = None) -> dict[str, Any]:
+    def tags_v2(scope: str = "", start: str = "", end: str = "") -> Response:
         span = span_of_time(start, end)
         scopes: list[dict[str, Any]] = [{"name": one, "tags": tables.tags(one, *span)} for one in _scopes(scope)]
         if scope in ("", "none", "intrinsic"):
             scopes.append({"name": "intrinsic", "tags": list(INTRINSICS)})
-        return {"scopes": scopes, "metrics": {}}
+        return JSONResponse({"scopes": scopes, "metrics": {}})
 
     @api.get("/api/search/tag/{tag:path}/values")
-    def values(tag: str, start: float | None = None, end: float | None = None) -> dict[str, Any]:
-        return {"tagValues": [value for _, value in _values(tables, tag, span_of_time(start, end))], "metrics": {}}
+    def values(tag: str, start: str = "", end: str = "") -> Response:
+        found = _values(tables, tag, span_of_time(start, end))
+        return JSONResponse({"tagValues": [value for _, value in found], "metrics": {}})
 
     @api.get("/api/v2/search/tag/{tag:path}/values")
-    def values_v2(tag: str, start: float | None = None, end: float | None = None) -> dict[str, Any]:
+    def values_v2(tag: str, start: str = "", end: str = "") -> Response:
         found = _values(tables, tag, span_of_time(start, end))
-        return {"tagValues": [{"type": kind, "value": value} for kind, value in found], "metrics": {}}
+        return JSONResponse({"tagValues": [{"type": kind, "value": value} for kind, value in found], "metrics": {}})
 
 
 def _asked(ask: Callable[[], _T]) -> _T:
@@ -187,13 +179,6 @@ def _logfmt(text: str) -> Iterable[Condition]:
         else:
             known = field_of(f".{key}")
             yield Condition(known.field, "=", value, known.key)
-
-
-def _lasting(least: str, most: str) -> Iterable[Condition]:
-    if least:
-        yield Condition("trace_duration", ">=", duration_ns(least))
-    if most:
-        yield Condition("trace_duration", "<=", duration_ns(most))
 
 
 def _summary_json(one: TraceSummary) -> dict[str, Any]:

@@ -25,27 +25,34 @@ def parse_time(name: str, text: str, *, clamped: bool = False) -> int:
     """
     try:
         seconds = float({_EARLIEST: "-inf", _LATEST: "inf"}.get(text, text))
-        if clamped and not math.isnan(seconds):
-            seconds = min(max(seconds, 0.0), float(FURTHEST_SECONDS))
-        if abs(seconds) <= FURTHEST_SECONDS:
-            return round(seconds * 1000)
     except ValueError:
-        pass
+        seconds = _rfc3339(text)
+    if clamped and not math.isnan(seconds):
+        seconds = min(max(seconds, 0.0), float(FURTHEST_SECONDS))
+    if abs(seconds) <= FURTHEST_SECONDS:
+        return round(seconds * 1000)
+    raise QueryError(f'invalid parameter "{name}": cannot parse "{text}" to a valid timestamp')
+
+
+def _rfc3339(text: str) -> float:
+    """Unix seconds; NaN for what is no time."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise QueryError(f'invalid parameter "{name}": cannot parse "{text}" to a valid timestamp') from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+        return math.nan
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def parse_seconds(text: str) -> float:
     """Seconds from a number of them or a duration. Raises `QueryError`: the end of a sentence."""
     try:
-        return float(text) if re.fullmatch(r"[0-9.eE+-]+", text) else parse_duration(text)
+        seconds = float(text) if re.fullmatch(r"[0-9.eE+-]+", text) else parse_duration(text)
     except ValueError:
-        raise QueryError(f'cannot parse "{text}" to a valid duration') from None
+        seconds = math.inf
+    if abs(seconds) <= FURTHEST_SECONDS:
+        return seconds
+    further = ". It overflows int64" if math.isfinite(seconds) else ""
+    raise QueryError(f'cannot parse "{text}" to a valid duration{further}')
 
 
 def parse_step(name: str, text: str) -> int:

@@ -68,6 +68,8 @@ class Database:
         self.retention_seconds = retention_seconds
         self._engine = engine
         self._writer = engine.writer()
+        self._statements = engine.writer()
+        """For statements: rolling up takes a second at a time, and new samples must not wait for it."""
         self._readers: queue.LifoQueue[Session] = queue.LifoQueue()
         for _ in range(readers):
             self._readers.put(engine.reader())
@@ -119,7 +121,7 @@ class Database:
         engine: Engine = (
             Embedded(path, limits)
             if store.url is None
-            else Remote(store.url.get_secret_value(), store.clickhouse, limits, clock, sessions=readers + 2)
+            else Remote(store.url.get_secret_value(), store.clickhouse, limits, clock, sessions=readers + 3)
         )
         return cls._opened(engine, path, keep, clock, readers, query_timeout_seconds, shipped())
 
@@ -159,6 +161,7 @@ class Database:
             except queue.Empty:
                 with suppress(StoreError), _translated("the queries cannot be ended"):  # then their time limit does
                     self._engine.end_queries()
+        self._statements.close()
         self._writer.close()
         self._engine.close()
 
@@ -209,7 +212,8 @@ class Database:
         Has a client of its own, because all readers may be at work. Raises `StoreError`.
         """
         with _translated("the store cannot end a query"), closing(self._engine.writer()) as client:
-            client.command("KILL QUERY WHERE Settings['log_comment'] = {comment:String} ASYNC", {"comment": comment})
+            kill = f"KILL QUERY{self._engine.everywhere} WHERE Settings['log_comment'] = {{comment:String}} ASYNC"
+            client.command(kill, {"comment": comment})
 
     def series_version(self) -> int:
         """A number that is another one as soon as the series table may have new rows."""
@@ -265,7 +269,7 @@ class Database:
     def command(self, sql: str, parameters: Mapping[str, Any] | None = None) -> None:
         """Run a statement that changes the database. Raises `StoreError`."""
         with _translated("the store refuses a statement"):
-            self._writer.command(sql, dict(parameters or {}))
+            self._statements.command(sql, dict(parameters or {}))
         self._series_version += 1
 
     @contextmanager

@@ -162,10 +162,16 @@ class Layout:
         else:
             changes = [change]
         local = self.local(name)
-        statements = [f"ALTER TABLE {self.named(local)}{self.on_cluster}{one}" for one in changes]
+        statements = [f"ALTER TABLE {self.named(local)}{self._told(name, one)}{one}" for one in changes]
         if local != name and not _STORAGE_ONLY.match(change):
             statements.append(f"ALTER TABLE {self.named(name)}{self.on_cluster}{change}")
         return statements
+
+    def _told(self, name: str, change: str) -> str:
+        """Whom to tell of a change. A table that all servers replicate passes it on by itself, all but its settings,
+        and two shards' leaders that begin the same change at once would get in each other's way.
+        """
+        return "" if name in EVERYWHERE and not re.match(r"\s*(MODIFY|RESET) SETTING", change) else self.on_cluster
 
     def store_cold(self, command: Command, rows: Rows) -> None:
         """Have samples move to the cold volume, or no longer, as these settings say. ``command`` renders."""

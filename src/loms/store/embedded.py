@@ -50,6 +50,7 @@ class Embedded:
 
     shared = False
     samples = "samples"
+    everywhere = ""
     parts = "system.parts"
     arrow = pa.ipc.IpcWriteOptions()
 

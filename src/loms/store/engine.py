@@ -39,6 +39,8 @@ class Engine(Protocol):
     """How rows are sent."""
     samples: str
     """The table that the samples lie in; in a cluster ``samples`` only leads there."""
+    everywhere: str
+    """What makes KILL reach all servers: a clause with a space in front, or nothing."""
     parts: str
     """What to read instead of ``system.parts``, so that every shard counts once."""
 

@@ -91,6 +91,7 @@ class Remote:
             cold_seconds=round(settings.cold_after),
         )
         self.samples = self.layout.local("samples")
+        self.everywhere = self.layout.on_cluster
         self.parts = (
             f"cluster({ddl.identifier(settings.cluster)}, system.parts)" if settings.cluster else "system.parts"
         )
@@ -155,7 +156,7 @@ class Remote:
             self.layout.store_cold(command, rows)
 
     def end_queries(self) -> None:
-        self.writer().command(f"KILL QUERY WHERE startsWith(query_id, '{self._name}') ASYNC")
+        self.writer().command(f"KILL QUERY{self.everywhere} WHERE startsWith(query_id, '{self._name}') ASYNC")
 
     def close(self) -> None:
         self._closed = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,11 @@ REFRESH_MS = 86_400_000
 """Time after which ``last_seen`` of a living series is renewed, so that the table can expire too."""
 WINDOW_MS = 600_000
 """A refresh looks this long for living series: longer than any scrape interval."""
+
+
+PIECE_SERIES = 10_000
+PIECE_CHARACTERS = 32 * 2**20
+"""What is written at once: Arrow's strings of one array have 2 GiB at most, and a table is in memory twice."""
 
 
 class SeriesRegister:
@@ -65,6 +70,22 @@ class SeriesRegister:
         self._alive = np.empty(0, dtype=np.uint64)
         self._refresh_ms = now_ms + REFRESH_MS
         return living
+
+
+def pieces(series: Sequence[Series]) -> Iterator[Sequence[Series]]:
+    """In their order, no more at a time than should be written at once (but at least one)."""
+    for start in range(0, len(series), PIECE_SERIES):
+        yield from _halved(series[start : start + PIECE_SERIES])
+
+
+def _halved(series: Sequence[Series]) -> Iterator[Sequence[Series]]:
+    characters = sum(len(text) for one in series for pair in one.labels for text in pair)
+    if len(series) == 1 or characters <= PIECE_CHARACTERS:
+        yield series
+        return
+    middle = len(series) // 2
+    yield from _halved(series[:middle])
+    yield from _halved(series[middle:])
 
 
 def series_rows(series: Sequence[Series], now_ms: int) -> pa.Table:

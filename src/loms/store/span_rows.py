@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from loms.core.model import Labels, Span, SpanEvent, SpanLink
-from loms.store.trace_conditions import FORMER
+from loms.store.trace_conditions import DURATION_NS, FORMER
 
 NEEDED = frozenset(
     {
@@ -44,7 +44,7 @@ def span_columns(there: Collection[str]) -> str:
         "kind": "SpanKind",
         "service": "ServiceName",
         "start_ns": "toUnixTimestamp64Nano(Timestamp)",
-        "duration_ns": "toInt64(Duration)",
+        "duration_ns": DURATION_NS,
         "status": "StatusCode",
         "message": "StatusMessage",
         "state": column("TraceState"),

@@ -26,6 +26,11 @@ MAPS: Mapping[Scope, tuple[str, ...]] = {
 }
 FORMER: Mapping[Field, str] = {"kind": "SPAN_KIND_", "status": "STATUS_CODE_"}
 """Older exporters wrote ``SPAN_KIND_SERVER`` where newer ones write ``Server``."""
+DURATION_NS = (
+    "toInt64(least(toUInt64(greatest(Duration, 0)),"
+    " toUInt64(9223372036854775807 - greatest(toUnixTimestamp64Nano(Timestamp), 0))))"
+)
+"""The column ``Duration`` (UInt64, formerly Int64), not negative, and cut so that the end of the span fits 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,8 @@ class Statement:
         return f"{{{name}:{kind}}}"
 
     def between(self, start_ms: int, end_ms: int) -> None:
-        for op, ms in ((">=", start_ms), ("<=", end_ms)):
+        """Begun in these milliseconds, the whole of the last one included: times are kept in nanoseconds."""
+        for op, ms in ((">=", start_ms), ("<", end_ms + 1)):
             self.parts.append(f"Timestamp {op} fromUnixTimestamp64Milli({self.bind(ms, 'Int64')})")
 
     def require(self, condition: Condition) -> None:
@@ -65,7 +71,7 @@ class Statement:
             each = (self._attribute(column, condition) for column in MAPS[condition.scope])
             self.parts.append(f"({' OR '.join(each)})")
         elif condition.field == "duration":
-            self.parts.append(f"Duration {ordering(condition)} {self.bind(round(float(condition.value)), 'Int64')}")
+            self.parts.append(f"Duration {ordering(condition)} {self.bind(int(condition.value), 'Int64')}")
         elif condition.field in FORMER and condition.op in ("=", "!="):
             value = str(condition.value)
             either = f"{self.bind(value)}, {self.bind(FORMER[condition.field] + value.upper())}"

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from loms.core.errors import QueryError, QueryTimeoutError, StoreError
 from loms.core.model import Span
 from loms.store.span_rows import NEEDED, span_columns, span_of
-from loms.store.trace_conditions import COLUMNS, MAPS, Condition, Scope, Statement, ordering
+from loms.store.trace_conditions import COLUMNS, DURATION_NS, MAPS, Condition, Scope, Statement, ordering
 
 MOST_TRACES = 1000
 """That one search gives."""
@@ -37,6 +37,7 @@ _SAMPLED: Mapping[str, float | str] = {
 }
 """For lists of what there is: what five million spans show is enough."""
 
+_END_NS = f"toUnixTimestamp64Nano(Timestamp) + {DURATION_NS}"
 _WAIT_SECONDS = 20.0
 _ID = re.compile(r"[0-9a-fA-F]{1,32}")
 
@@ -206,7 +207,7 @@ class TraceTables:
     def _whole_traces(self, wanted: Statement, conditions: Sequence[Condition], start_ms: int, end_ms: int) -> str:
         """The condition on the duration of whole traces, which looks at the spans of the same time alone."""
         parts = [
-            f"lasted {ordering(one)} {wanted.bind(round(float(one.value)), 'Int64')}"
+            f"lasted {ordering(one)} {wanted.bind(int(one.value), 'Int64')}"
             for one in conditions
             if one.field == "trace_duration"
         ]
@@ -214,8 +215,7 @@ class TraceTables:
             return ""
         within = Statement(parameters=wanted.parameters)
         within.between(start_ms, end_ms)
-        ends = "toUnixTimestamp64Nano(Timestamp) + toInt64(Duration)"
-        lasting = f"TraceId, max({ends}) - min(toUnixTimestamp64Nano(Timestamp)) AS lasted"
+        lasting = f"TraceId, max({_END_NS}) - min(toUnixTimestamp64Nano(Timestamp)) AS lasted"
         grouped = _select(lasting, within.where, f"GROUP BY TraceId HAVING {' AND '.join(parts)}")
         return f" AND TraceId GLOBAL IN (SELECT TraceId FROM ({grouped}))"  # noqa: S608 (parts of our own)
 
@@ -225,7 +225,7 @@ class TraceTables:
             return {}
         wanted.parts.append(f"TraceId IN {wanted.bind(list(ids), 'Array(String)')}")
         self._narrow(wanted, ids)
-        one = "(SpanId, SpanName, toUnixTimestamp64Nano(Timestamp), toInt64(Duration))"
+        one = f"(SpanId, SpanName, toUnixTimestamp64Nano(Timestamp), {DURATION_NS})"
         rows = self._rows(
             _select(
                 "TraceId AS id, uniqExact(SpanId, SpanName, Timestamp) AS matched,"
@@ -248,7 +248,7 @@ class TraceTables:
                 "TraceId AS id, ServiceName AS service, uniqExact(SpanId, SpanName, Timestamp) AS spans,"
                 " uniqExactIf(SpanId, SpanName, Timestamp, StatusCode IN ('Error', 'STATUS_CODE_ERROR')) AS errors,"
                 " toUnixTimestamp64Nano(min(Timestamp)) AS start,"
-                " max(toUnixTimestamp64Nano(Timestamp) + toInt64(Duration)) AS end,"
+                f" max({_END_NS}) AS end,"
                 " argMin((ParentSpanId != '', toUnixTimestamp64Nano(Timestamp), SpanName),"
                 " (ParentSpanId != '', Timestamp)) AS root",
                 wanted.where,

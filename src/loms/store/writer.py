@@ -6,6 +6,8 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,12 +18,16 @@ from loms.core.clock import Clock
 from loms.core.errors import LomsError
 from loms.core.guard import guard
 from loms.core.model import Ids, Ints, SampleBatch, Series, Sink
-from loms.store.series import SeriesRegister, series_rows
+from loms.store.series import SeriesRegister, pieces, series_rows
+from loms.store.sifting import sift
 
 _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 15.0
+_SIFT_AFTER = 4
+"""Tries that fail before the rows are tried apart; then again after twice as many."""
+_UNEXPECTED = "an error that nobody expected; the log has it"
 _FUTURE_MS = 600_000
 """How far ahead of this machine's clock a sample may lie."""
 
@@ -41,8 +47,9 @@ class Writer:
     A flush happens that long after the first waiting row, or as soon as ``flush_rows`` wait. The queue holds up to
     ``queue_rows`` samples, those being written included; a batch that does not fit is dropped (``queue_full``). A
     failed insert is tried again, with longer and longer pauses, until the queue has overflowed; then its rows are
-    dropped (``insert_failed``) to make room for newer ones. New series are never dropped: their rows are written
-    before their samples, once each per process and again once a day.
+    dropped (``insert_failed``) to make room for newer ones. What is refused again and again while other rows pass is
+    dropped (``unwritable``), so that it does not keep those waiting. Else new series are never dropped: their rows are
+    written before their samples, once each per process and again once a day.
     """
 
     def __init__(
@@ -149,16 +156,15 @@ class Writer:
                     return
                 series, batches = self._register.take(), self._take()
                 self._overflowed = False
-            rows, written = sum(map(len, batches)), False
-            with guard("store.writer"):
-                series, written = self._write(series, batches)
-            if not written:
-                selfmetrics.samples_dropped.labels("insert_failed").inc(rows)
+            left = _Left(series, batches)
+            self._write(left)
+            if left.batches:
+                selfmetrics.samples_dropped.labels("insert_failed").inc(sum(map(len, left.batches)))
             with self._wake:
                 if not self._closing:
-                    self._register.add(series)
-                self._settled += len(batches)
-                self._rows -= rows
+                    self._register.add(left.series)
+                self._settled += left.taken
+                self._rows -= left.rows
                 selfmetrics.write_queue.set(self._rows)
                 self._wake.notify_all()
 
@@ -171,35 +177,71 @@ class Writer:
             rows += len(batches[-1])
         return batches
 
-    def _write(self, series: tuple[Series, ...], batches: Sequence[SampleBatch]) -> tuple[tuple[Series, ...], bool]:
-        """Write or give up; returns the series whose rows are still missing, and whether the samples are there."""
-        rows = sum(map(len, batches))
+    def _write(self, left: _Left) -> None:
+        """Write what is ``left``, or give up: then that is what stays in it."""
         pause = _FIRST_PAUSE_SECONDS
-        while True:
+        for attempt in count(1):
             last_try = self._closing
+            with selfmetrics.write_seconds.time():
+                trouble = self._try(partial(self._insert, left))
+                if trouble is _UNEXPECTED or (trouble and attempt >= _SIFT_AFTER and attempt.bit_count() == 1):
+                    self._sift(left, sure=trouble is _UNEXPECTED)
+                    trouble = trouble if left.series or left.batches else ""
+            self.trouble = trouble
+            if not left.batches and not (left.series and trouble):
+                return
+            rows = sum(map(len, left.batches))
+            if trouble is _UNEXPECTED or last_try or not self._worth_another_try(pause):
+                _log.error("%d samples are lost: %s", rows, trouble)
+                return
+            _log.warning("%d samples wait: %s", rows, trouble)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def _try(self, insert: Callable[[], None]) -> str:
+        """Why it went wrong; empty when it did not."""
+        trouble = _UNEXPECTED
+        with guard("store.writer"):
             try:
-                with selfmetrics.write_seconds.time():
-                    self._insert_series(series)
-                    series = ()
-                    self._insert_samples(batches)
+                insert()
+                trouble = ""
             except LomsError as error:
                 selfmetrics.write_failures.inc()
-                self.trouble = error.message
-                if last_try or not self._worth_another_try(pause):
-                    _log.error("%d samples are lost: %s", rows, error)
-                    return series, False
-                _log.warning("%d samples wait: %s", rows, error)
-                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-            else:
-                self.trouble = ""
-                return series, True
+                trouble = error.message
+        return trouble
 
-    def _insert_series(self, series: tuple[Series, ...]) -> None:
-        if series:
-            now_ms = self._clock.now_ms()
-            self._database.insert_arrow("series", series_rows(series, now_ms))
-            self._register.wrote(series, now_ms)
-            selfmetrics.series_written.inc(len(series))
+    def _insert(self, left: _Left) -> None:
+        self._insert_series(left.series)
+        left.series = ()
+        self._insert_samples(left.batches)
+        left.batches = []
+
+    def _sift(self, left: _Left, *, sure: bool) -> None:
+        """Write all that can be written. What is refused alone, while others pass, is given up: it would be refused for
+        ever, and keep the others waiting. ``sure``: it is not the store that is away.
+        """
+        with self._wake:
+            left.add(self._take())  # a batch alone says nothing of whether it is the one that is wrong
+        series = sift(left.series, lambda some: not self._try(partial(self._insert_series, some)))
+        batches = sift(left.batches, lambda some: not self._try(partial(self._insert_samples, some)))
+        passed = sure and bool(series.passed or batches.passed)
+        if series.refused and (passed or series.passed):
+            selfmetrics.series_dropped.labels("unwritable").inc(len(series.refused))
+            _log.error("%d series cannot be written; the first: %.200s", len(series.refused), series.refused[0])
+            series.refused = []
+        if batches.refused and (passed or batches.passed):
+            lost = sum(map(len, batches.refused))
+            selfmetrics.samples_dropped.labels("unwritable").inc(lost)
+            _log.error("%d samples cannot be written", lost)
+            batches.refused = []
+        left.series = [*series.refused, *series.untried]
+        left.batches = [*batches.refused, *batches.untried]
+
+    def _insert_series(self, series: Sequence[Series]) -> None:
+        now_ms = self._clock.now_ms()
+        for piece in pieces(series):
+            self._database.insert_arrow("series", series_rows(piece, now_ms))
+            self._register.wrote(piece, now_ms)
+            selfmetrics.series_written.inc(len(piece))
 
     def _insert_samples(self, batches: Sequence[SampleBatch]) -> None:
         """One insert, unsorted: the engine's sort costs no more than one here would.
@@ -233,3 +275,20 @@ class Writer:
             self._wake.wait_for(lambda: self._closing or self._overflowed, pause_seconds)
             overflowed, self._overflowed = self._overflowed, False
             return self._closing or not overflowed
+
+
+class _Left:
+    """What one flush has still to write."""
+
+    def __init__(self, series: Sequence[Series], batches: Sequence[SampleBatch]) -> None:
+        self.series = series
+        self.batches: list[SampleBatch] = []
+        self.taken = 0
+        """Batches that were taken from the queue, and their rows."""
+        self.rows = 0
+        self.add(batches)
+
+    def add(self, batches: Sequence[SampleBatch]) -> None:
+        self.batches += batches
+        self.taken += len(batches)
+        self.rows += sum(map(len, batches))

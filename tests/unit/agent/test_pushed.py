@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -101,6 +102,80 @@ def test_what_comes_late_and_what_is_scraped_here_adds_nothing() -> None:
     here.pushed(second)
     here.settle()
     assert here.written == []
+
+
+def replica(name: str, shift_ms: int, scrapes: int) -> list[SampleBatch]:
+    """What a server with ``external_labels: {ha: name}`` sends of an engine whose counter grows by 150 a scrape."""
+    raw = []
+    texts = [
+        "# TYPE vllm:generation_tokens_total counter\n"
+        f'vllm:generation_tokens_total{{model_name="m"}} {150 * n + shift_ms / 100}\n'
+        f'# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{{model_name="m"}} {n}\n'
+        for n in range(scrapes)
+    ]
+    known = dict[int, Series]()
+    for batch in live(texts, Target(*PLACE, "http://e:8000/metrics", labels=(("ha", name),))):
+        one = raw_only(batch, known)
+        raw.append(SampleBatch(one.series_ids, one.timestamps_ms + shift_ms, one.values, one.series))
+    return raw
+
+
+def test_of_two_servers_that_scrape_the_same_engine_one_counts() -> None:
+    receiver = Receiver()
+    for a, b in zip(replica("a", 0, 12), replica("b", 4000, 12), strict=True):
+        receiver.pushed(a)
+        receiver.settle(5)
+        receiver.pushed(b)
+        receiver.settle(10)
+    tokens = {
+        labels: points
+        for labels, points in samples_of(receiver.written).items()
+        if dict(labels)["__name__"] == "llm_engine_tokens_output_total" and "ha" not in dict(labels)
+    }
+    (points,) = tokens.values()
+    values = [value for _, value in sorted(points.items())]
+    assert len(values) >= 10
+    assert {later - earlier for earlier, later in pairwise(values)} == {150.0}
+
+
+def test_when_one_server_falls_silent_the_other_counts() -> None:
+    receiver = Receiver()
+    a, b = replica("a", 0, 3), replica("b", 4000, 12)
+    for n, late in enumerate(b):
+        if n < len(a):
+            receiver.pushed(a[n])
+        receiver.settle(5)
+        receiver.pushed(late)
+        receiver.settle(10)
+    newest = max(at for batch in receiver.written for at in batch.timestamps_ms.tolist())
+    assert newest == START + 11 * STEP + 4000
+
+
+def test_what_is_left_when_it_ends_is_translated_at_once_and_a_later_one_goes_on() -> None:
+    batches = [raw_only(one, {}) for one in live(run_of("vllm-0.32.0/run-full")[:2], TARGET)]
+    known = {one.id: one for batch in batches for one in batch.series}
+    second = SampleBatch(
+        batches[0].series_ids, batches[0].timestamps_ms + STEP, batches[0].values + 1, tuple(known.values())
+    )
+    first = Receiver()
+    first.pushed(batches[0])
+    asyncio.run(first.pushed.finish())
+    assert {at for batch in first.written for at in batch.timestamps_ms.tolist()} == {START}
+    asked = []
+
+    def left(place: tuple[str, str]) -> tuple[int, SampleBatch]:
+        asked.append(place)
+        return START, second
+
+    clock, written = ManualClock(START + 2 * STEP), list[SampleBatch]()
+    again = Pushed(written.append, clock, dict, lambda *_: False, left)
+    third = SampleBatch(second.series_ids, second.timestamps_ms + STEP, second.values + 1, second.series)
+    again(third)
+    for _ in range(2):
+        clock.advance(SETTLE_SECONDS)
+        asyncio.run(again.look())
+    assert asked == [PLACE]
+    assert {at for batch in written for at in batch.timestamps_ms.tolist()} == {START + STEP, START + 2 * STEP}
 
 
 def test_other_exporters_are_left_alone_and_targets_forgotten() -> None:

@@ -77,3 +77,20 @@ def test_nothing_of_an_engine_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(LomsError, match="no series of a known engine between") as caught:
         replayed(tmp_path, run, 10 * 24 * 60 * MINUTE, 10 * 24 * 60 * MINUTE + MINUTE)
     assert "vllm:" in caught.value.hint
+
+
+def test_time_without_samples_is_passed_over(tmp_path: Path) -> None:
+    """Two half hours ten days apart, looked for in 400 days."""
+    day = 24 * 3600
+    first = list(scrapes(30 * 60, rate=0.5, hang=(900, 1000)))
+    second = [(10 * day + at, one) for at, one in scrapes(30 * 60, rate=0.5, hang=(900, 1000), seed=1)]
+    found, shares = replayed(tmp_path, [*first, *second], -389 * day * 1000, 11 * day * 1000)
+    assert [incident.title for incident in found.incidents] == ["e:8000 is stalled"] * 2
+    for incident, after in zip(found.incidents, (0, 10 * day), strict=True):
+        assert 15 <= (incident.opened_at_ms - START) / 1000 - after - 900 <= 50
+        assert incident.resolved_at_ms is not None
+        assert 0 <= (incident.resolved_at_ms - START) / 1000 - after - 1000 <= 30
+    assert 2 * 120 <= found.evaluations <= 2 * 4 * 3 * 3600 // 15  # of four groups, an hour and a half and what settles
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert len(shares) > 10

@@ -5,12 +5,16 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from loms.cli.app import app
 from loms.cli.traces import bar, drawn, lasting
+from loms.core.errors import QueryError
 
 
 def span(name: str, offset: float, duration: float, *children: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {
+        "level": 1,
         "name": name,
         "service": "api",
         "status": "Unset",
@@ -62,3 +66,41 @@ def test_durations_are_short() -> None:
         "59 s",
         "1 min 1 s",
     ]
+    day = 86_400_000
+    assert [lasting(ms) for ms in (5_400_000, day - 60_000, day, 3 * day, 3 * day + 7_200_000)] == [
+        "1 h 30 min",
+        "23 h 59 min",
+        "1 d 0 h",
+        "3 d 0 h",
+        "3 d 2 h",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [(0.9996, "1 ms"), (999.6, "1 s"), (59_996, "1 min 0 s"), (119_600, "2 min 0 s"), (3_599_600, "1 h 0 min")],
+)
+def test_what_is_rounded_up_to_the_next_unit_has_that_unit(ms: float, text: str) -> None:
+    assert lasting(ms) == text
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_deep_trace_stays_readable_and_shows_its_levels(width: int) -> None:
+    chain = span("s300", 0, 100, level=300)
+    for level in range(299, 0, -1):
+        chain = span(f"s{level}", 0, 100, chain, level=level)
+    trace = {"trace_id": "ab" * 16, "start_ms": 0.0, "duration_ms": 100.0, "spans": 300, "errors": 0, "cut": False}
+    console = Console(file=StringIO(), width=width)
+    console.print(drawn({**trace, "roots": [chain]}, width))
+    lines = console.file.getvalue().splitlines()[2:]  # type: ignore[attr-defined]
+    assert [line.count("━" * 24) for line in lines] == [1] * 300, "each span has one line with its whole bar"
+    assert max(len(line) - len(line.lstrip("│├└─ ")) for line in lines) <= width // 3
+    assert lines[-1].endswith("level 300: s300  100 ms  " + "━" * 24)
+    assert "level" not in lines[1]
+
+
+@pytest.mark.parametrize("text", ["services", "", "../incidents", "0" * 33])
+def test_what_is_no_trace_id_is_not_asked_for(text: str) -> None:
+    result = CliRunner().invoke(app, ["traces", text], env={"LOMS_URL": "http://127.0.0.1:1"})
+    assert isinstance(result.exception, QueryError)
+    assert result.exception.message == f"{text!r} is no trace id: it has up to 32 hexadecimal digits"

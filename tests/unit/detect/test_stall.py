@@ -415,3 +415,26 @@ def test_evidence_says_what_was_seen_and_draws_it(world) -> None:
     assert texts[:3] == ["last progress at 1970-01-01T00:00:10.000Z", "1 request runs", "3 requests wait"]
     assert finding.evidence[0].value == 10.0
     assert all('instance="a:8000", job="llm"' in e.expr for e in finding.evidence)
+
+
+def test_what_began_before_the_window_is_given_as_a_lower_bound(world) -> None:
+    for at in range(0, 900, 5):
+        world.good(at, load(20.0 * min(at, 300)))
+    shown = only(world.stall(400))
+    assert shown.summary.startswith("no progress for 100 s while")
+    assert shown.evidence[0].text == "last progress at 1970-01-01T00:05:00.000Z"
+    frozen = only(world.stall(900))
+    assert frozen.kind == "stalled"
+    assert frozen.summary.startswith("no progress for at least 2 min 5")  # of the 180 s looked at
+    assert frozen.evidence[0].text == "no counter has moved since 1970-01-01T00:12:00.000Z at the latest"
+
+
+def test_a_silence_longer_than_the_window_is_given_as_a_lower_bound(world) -> None:
+    for at in range(0, 600, 5):
+        if at < 100:
+            world.good(at, load(20.0 * at))
+        else:
+            world.bad(at, "timeout")
+    assert only(world.stall(150)).summary == "no scrape has been answered for 55 s"
+    world.probe(590, 8, "timeout")
+    assert only(world.stall(599)).summary == "no scrape has been answered for at least 3 min 0 s"

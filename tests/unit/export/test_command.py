@@ -29,18 +29,20 @@ def test_rules_go_to_the_terminal_unless_a_folder_is_named() -> None:
 def test_a_folder_gets_whole_files(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
     written = json.loads(run("prometheus", "-e", "tgi", "-o", str(folder), "--interval", "1m", "--json"))["written"]
-    assert written == [str(folder / "loms-rules.yaml"), str(folder / "loms-scrape.yaml")]
-    assert sorted(path.name for path in folder.iterdir()) == ["loms-rules.yaml", "loms-scrape.yaml"]
+    assert written == [str(folder / "loms-rules.yaml"), str(folder / "scrape" / "loms-scrape.yaml")]
+    assert [path.name for path in folder.glob("*.yaml")] == ["loms-rules.yaml"], "all that rule_files may glob"
     assert yaml.safe_load((folder / "loms-rules.yaml").read_text())["groups"][0]["interval"] == "1m"
 
 
 def test_files_that_are_there_are_kept_unless_forced(tmp_path: Path) -> None:
-    (tmp_path / "loms-scrape.yaml").write_text("mine")
+    mine = tmp_path / "scrape" / "loms-scrape.yaml"
+    mine.parent.mkdir()
+    mine.write_text("mine")
     with pytest.raises(ConfigError, match=r"loms-scrape\.yaml is there already"):
         run("prometheus", "-e", "tgi", "-o", str(tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == ["loms-scrape.yaml"]
+    assert [path.name for path in tmp_path.iterdir()] == ["scrape"]
     assert "loms-scrape.yaml" in run("prometheus", "-e", "tgi", "-o", str(tmp_path), "--force")
-    assert "mine" not in (tmp_path / "loms-scrape.yaml").read_text()
+    assert "mine" not in mine.read_text()
 
 
 def test_a_file_where_the_folder_should_be_is_one_sentence(tmp_path: Path) -> None:

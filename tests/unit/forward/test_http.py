@@ -114,3 +114,31 @@ def test_tls_is_checked() -> None:
 def test_tls_files_that_are_not_there_are_a_wrong_configuration() -> None:
     with pytest.raises(ConfigError, match="h:1: the TLS files cannot be used: No such file"):
         destination("https://h:1/", tls={"ca_file": "/nowhere/ca.pem"})
+
+
+def test_of_an_answer_whose_body_drips_the_status_counts() -> None:
+    with PostHost([Answer(200, text="its body", drip=True), Answer(400, text="its body", drip=True)]) as host:
+        one = destination(host.url, timeout=0.5)
+        one.post(b"first", {}, weight=1)
+        assert failure(one).reason == "http_400"
+        one.post(b"last", {}, weight=1)
+    assert [posted.body for posted in host.posted] == [b"first", b"body", b"last"]
+
+
+def test_an_answer_whose_head_drips_is_cut_off() -> None:
+    with PostHost([Answer(200, drip=True)]) as host:
+        one = destination(host.url, timeout=0.5)
+        failed = failure(one)
+        assert (failed.retry, failed.reason) == (True, "network")
+        assert failed.message.endswith("no whole answer in 0.5 s")
+        one.post(b"again", {}, weight=1)
+    assert [posted.body for posted in host.posted] == [b"body", b"again"]
+
+
+def test_of_a_long_answer_only_the_beginning_is_read_and_the_next_request_has_a_connection() -> None:
+    with PostHost([Answer(400, text="a" * 5_000_000), Answer(200, text="fine"), Answer(200)]) as host:
+        one = destination(host.url)
+        assert failure(one).message.endswith("answered 400: " + "a" * 200)
+        for body in (b"next", b"last"):
+            one.post(body, {}, weight=1)
+    assert [posted.body for posted in host.posted] == [b"body", b"next", b"last"]

@@ -115,5 +115,5 @@ def test_settings_that_grpc_cannot_have(tmp_path: Path, settings: dict[str, obje
 
 def test_two_destinations_need_two_names(tmp_path: Path) -> None:
     one = OtlpForward(url="http://h:1")
-    with pytest.raises(ConfigError, match="two destinations are named 'h:1'"):
+    with pytest.raises(ConfigError, match="two destinations are named 'otlp-h:1'"):
         otlp_outs_of([one, one], tmp_path, ManualClock())

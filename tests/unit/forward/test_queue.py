@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import Counter, deque
@@ -24,9 +25,16 @@ class Dropped(Counter[str]):
 def emptied(queue: DiskQueue) -> list[bytes]:
     found = []
     while (item := queue.peek()) is not None:
-        found.append(item)
-        queue.done()
+        found.append(item.data)
+        queue.done(item)
     return found
+
+
+def finish(queue: DiskQueue) -> bytes:
+    item = queue.peek()
+    assert item is not None
+    queue.done(item)
+    return item.data
 
 
 def test_first_in_first_out_also_after_the_process_is_gone(tmp_path: Path) -> None:
@@ -34,8 +42,7 @@ def test_first_in_first_out_also_after_the_process_is_gone(tmp_path: Path) -> No
     for i in range(100):
         first.append(f"item {i}".encode())
     for _ in range(30):
-        assert first.peek() is not None
-        first.done()
+        finish(first)
     first.close()
     second = DiskQueue(tmp_path, 2**20, ManualClock(1000))
     assert emptied(second) == [f"item {i}".encode() for i in range(30, 100)]
@@ -47,9 +54,11 @@ def test_first_in_first_out_also_after_the_process_is_gone(tmp_path: Path) -> No
 def test_an_item_stays_until_it_is_done(tmp_path: Path) -> None:
     queue = DiskQueue(tmp_path, 2**20, ManualClock())
     queue.append(b"a")
-    assert [queue.peek(), queue.peek()] == [b"a", b"a"]
-    queue.done()
-    queue.done()
+    item = queue.peek()
+    assert item is not None
+    assert (item.data, queue.peek()) == (b"a", item)
+    queue.done(item)
+    queue.done(item)
     assert queue.peek() is None
 
 
@@ -84,10 +93,12 @@ def test_an_item_larger_than_the_queue_is_dropped(tmp_path: Path) -> None:
 def test_what_is_being_sent_while_it_is_crowded_out_takes_nothing_else_with_it(tmp_path: Path) -> None:
     queue = DiskQueue(tmp_path, 10_000, ManualClock(), Dropped())
     queue.append(b"first")
-    assert queue.peek() == b"first"
+    item = queue.peek()
+    assert item is not None
     for i in range(30):
         queue.append(bytes([i]) * 1000)
-    queue.done()
+    assert queue.oldest_ms() is not None  # which looks at the item that is the first one now
+    queue.done(item)
     kept = emptied(queue)
     assert b"first" not in kept
     assert kept == [bytes([i]) * 1000 for i in range(30 - len(kept), 30)]
@@ -102,9 +113,56 @@ def test_a_record_that_was_cut_off_is_cut_away(tmp_path: Path, cut: int) -> None
     queue.close()
     segment = next(tmp_path.glob("*.segment"))
     segment.write_bytes(segment.read_bytes()[:-cut])
-    again = DiskQueue(tmp_path, 2**20, ManualClock())
+    dropped = Dropped()
+    again = DiskQueue(tmp_path, 2**20, ManualClock(), dropped)
     again.append(b"new")
     assert emptied(again) == [b"whole", b"new"]
+    assert dropped == {"corrupt": 1}
+
+
+@pytest.mark.parametrize(("changed", "lost"), [(0, [0]), (1, [1]), (2, [2]), (4, [4])])
+def test_of_records_of_which_one_was_changed_the_others_are_sent(tmp_path: Path, changed: int, lost: list[int]) -> None:
+    queue, dropped = DiskQueue(tmp_path, 2**20, ManualClock()), Dropped()
+    for i in range(5):
+        queue.append(bytes([i]) * 100, weight=7)
+    queue.close()
+    segment = next(tmp_path.glob("*.segment"))
+    raw = bytearray(segment.read_bytes())
+    raw[120 * changed + 70] ^= 1
+    segment.write_bytes(raw)
+    kept = emptied(DiskQueue(tmp_path, 2**20, ManualClock(), dropped))
+    assert kept == [bytes([i]) * 100 for i in range(5) if i not in lost]
+    assert dropped == {"corrupt": 7}
+
+
+def test_files_of_others_in_the_directory_are_left_alone(tmp_path: Path) -> None:
+    for name in ("x.segment", "5.segment", "notes.txt"):
+        (tmp_path / name).write_text("not ours")
+    queue = DiskQueue(tmp_path, 2**20, ManualClock())
+    queue.append(b"a")
+    assert emptied(queue) == [b"a"]
+    assert (tmp_path / "x.segment").read_text() == "not ours"
+
+
+def test_a_disk_that_takes_no_further_segment_takes_nothing_else_with_it(tmp_path: Path) -> None:
+    """What has the number of a file that was closed must not get what is meant for the queue."""
+    directory = tmp_path / "queue"
+    queue = DiskQueue(directory, 8_000, ManualClock())
+    queue.append(bytes(900))
+    moved = directory.rename(tmp_path / "away")
+    with pytest.raises(StoreError, match="cannot be used"):
+        queue.append(bytes(900))
+    others = [os.open(tmp_path / f"other{i}", os.O_RDWR | os.O_CREAT) for i in range(5)]
+    with pytest.raises(StoreError, match="cannot be used"):
+        queue.append(bytes(900))
+    queue.append(b"small")
+    assert [os.fstat(other).st_size for other in others] == [0] * 5
+    for other in others:
+        os.close(other)
+    moved.rename(directory)
+    queue.append(bytes(900))
+    assert emptied(queue) == [bytes(900), b"small", bytes(900)]
+    queue.close()
 
 
 def test_a_record_that_was_changed_is_not_sent(tmp_path: Path) -> None:
@@ -129,8 +187,7 @@ def test_a_position_that_was_lost_means_from_the_start(tmp_path: Path, raw: byte
     queue = DiskQueue(tmp_path, 2**20, ManualClock())
     queue.append(b"a")
     queue.append(b"b")
-    queue.peek()
-    queue.done()
+    finish(queue)
     queue.close()
     (tmp_path / "position").write_bytes(raw)
     assert emptied(DiskQueue(tmp_path, 2**20, ManualClock())) == [b"a", b"b"]
@@ -143,7 +200,7 @@ def test_the_age_is_the_first_items(tmp_path: Path) -> None:
     clock.advance(5)
     queue.append(b"b")
     assert queue.oldest_ms() == 50_000
-    queue.done()
+    finish(queue)
     assert queue.oldest_ms() == 55_000
 
 
@@ -156,8 +213,7 @@ queue = DiskQueue(Path(sys.argv[1]), 2**30, SystemClock())
 for i in range(10**9):
     queue.append(b"%d" % i * 100)
     if i % 3 == 0:
-        queue.peek()
-        queue.done()
+        queue.done(queue.peek())
     print(i, flush=True)
 """
 
@@ -202,8 +258,7 @@ def test_it_is_a_queue_whatever_happens(tmp_path_factory: pytest.TempPathFactory
             queue.append(item)
             model.append(item)
         elif step == "done" and model:
-            assert queue.peek() == model[0]
-            queue.done()
+            assert finish(queue) == model[0]
             model.popleft()
         elif step == "reopen":
             queue.close()

@@ -51,8 +51,8 @@ def queued(one: RemoteWriteOut, tmp_path: Path) -> list[bytes]:
     queue = DiskQueue(tmp_path / "there", 2**30, ManualClock(T))
     found = []
     while (item := queue.peek()) is not None:
-        found.append(decompress(item[5:], "snappy", 2**30))
-        queue.done()
+        found.append(decompress(item.data[5:], "snappy", 2**30))
+        queue.done(item)
     return found
 
 

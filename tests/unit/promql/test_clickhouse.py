@@ -160,7 +160,7 @@ def test_time_left_is_handed_to_the_database() -> None:
         return {name: pa.array([], pa.uint64()) for name in ("id", "digest")}
 
     engine = Engine(ClickHouseSource(query_columns), Limits(timeout_seconds=30), clock)
-    with pytest.raises(QueryTimeoutError, match="^query timed out in expression"):
+    with pytest.raises(QueryTimeoutError, match=r"^query timed out in expression"):
         engine.instant("a + b + c", 0)
     assert [dict(settings or {})["max_execution_time"] for _, settings in asked] == [30, 10]
 

@@ -115,7 +115,7 @@ def test_time_runs_out_inside_a_query() -> None:
             return []
 
     assert Engine(Slow(), Limits(timeout_seconds=5), clock).query("a + b", 0)
-    with pytest.raises(QueryTimeoutError, match="^query timed out in expression"):
+    with pytest.raises(QueryTimeoutError, match=r"^query timed out in expression"):
         Engine(Slow(), Limits(timeout_seconds=5), clock).query("a + b + c + d", 0)
 
 

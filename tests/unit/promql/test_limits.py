@@ -10,7 +10,7 @@ from loms.core.clock import ManualClock
 from loms.core.errors import QueryCancelledError, QueryLimitError, QueryTimeoutError
 from loms.promql.engine import Engine
 from loms.promql.memory import MemorySource
-from loms.promql.source import Budget, Cancel, Capacity, Limits, Samples
+from loms.promql.source import Budget, Cancel, Capacity, Limits, Samples, TurnError
 from loms.promql.syntax import Matchers
 
 
@@ -106,6 +106,29 @@ def test_large_queries_take_turns_and_light_ones_do_not_wait() -> None:
         turns.append("first")
     waiting.join(30)
     assert turns == ["first", "second"]
+
+
+def test_a_query_may_leave_instead_of_waiting_and_wait_before_it_begins() -> None:
+    capacity, clock = Capacity(light_samples=10), ManualClock()
+    leaving, first, late = Cancel(), Cancel(), Cancel()
+    leaving.turn, late.turn, late.waited_seconds = "leave", "first", 29.0
+    with Budget(Limits(), clock, first, capacity) as one:
+        one.take_samples(11)
+        with Budget(Limits(), clock, leaving, capacity) as other:
+            other.take_samples(10)
+            with pytest.raises(TurnError):
+                other.take_samples(1)
+        clock.advance(2)
+        with pytest.raises(QueryTimeoutError), Budget(Limits(), clock, late, capacity):
+            pass
+    assert (first.large, leaving.large, late.large) == (True, False, False)
+    late.waited_seconds = 0.0
+    with (
+        Budget(Limits(), clock, late, capacity),
+        pytest.raises(TurnError),
+        Budget(Limits(), clock, leaving, capacity) as o,
+    ):
+        o.take_samples(11)
 
 
 def test_waiting_for_a_turn_ends_with_the_query() -> None:

@@ -6,10 +6,12 @@ import gzip
 import json
 import ssl
 import threading
+import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
@@ -27,6 +29,7 @@ from loms.core.errors import (
 from loms.core.model import Metadata
 from loms.core.settings import Source
 from loms.promql.remote import MAX_POINTS, RemotePrometheus
+from loms.promql.remote_http import TooLongError, body_of
 from loms.promql.values import MatrixResult, ScalarResult, StringResult, VectorResult
 
 TLS = Path(__file__).parents[2] / "data/tls"
@@ -275,3 +278,113 @@ def test_tls(api: Api) -> None:
         with pytest.raises(TargetError, match="no TLS connection to https://127") as caught:
             asked(**wrong)
         assert caught.value.reason == "tls"
+
+
+DEEP = b"[" * 100_000
+TIMES = {"resultType": "matrix", "result": [{"metric": {}, "values": [[1e300, "1"]]}]}
+HUGE = {"resultType": "vector", "result": [{"metric": {}, "value": [1, 10**400]}]}
+NUMBERS = {"resultType": "vector", "result": [{"metric": {"a": 1}, "value": [1, "1"]}]}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        DEEP,
+        b"\xff",
+        {"status": "success"},
+        *({"status": "success", "data": data} for data in (None, 7, "x", [1], {"f": 1}, TIMES, HUGE, NUMBERS)),
+        {"status": "success", "data": {}, "warnings": 7},
+    ],
+    ids=lambda body: str(body)[:60],
+)
+def test_an_answer_of_another_shape_is_one_sentence(api: Api, body: Any) -> None:
+    api.answer = lambda *_: (200, body)
+    client = remote(api)
+    for ask in (
+        lambda: client.query("x", 0),
+        lambda: client.query_range("x", 0, 1000, 1000),
+        lambda: client.asked("query", {"query": "x"}),
+        lambda: client.series(["x"]),
+        lambda: client.label_values("x"),
+        client.metadata,
+    ):
+        with pytest.raises(TargetError, match=r"does not answer /api/v1/.* as Prometheus does") as caught:
+            ask()
+        assert caught.value.message.startswith(api.url)
+
+
+def test_times_that_were_not_asked_for_are_no_answer(api: Api) -> None:
+    api.gives({"resultType": "matrix", "result": [{"metric": {}, "values": [[0, "1"], [9, "1"]]}]})
+    with pytest.raises(TargetError, match="does not answer"):
+        remote(api).range("x", 0, 5000, 1000)
+
+
+@pytest.mark.parametrize("what", ["head", "body"])
+def test_an_answer_that_drips_ends_at_the_deadline(what: str) -> None:
+    stop = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n" + (b"X: " if what == "head" else b"\r\n"))
+            while not stop.wait(0.02):
+                self.wfile.write(b" ")
+
+        def handle(self) -> None:
+            with suppress(OSError):
+                super().handle()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        client = RemotePrometheus(Source(type="prometheus", url=url), timeout_seconds=1, allowed_seconds=0)
+        with pytest.raises(TargetError, match="has not answered within") as caught:
+            client.query("x", 0)
+        assert caught.value.reason == "timeout"
+        assert client.trouble == caught.value.message
+    finally:
+        stop.set()
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_bomb_is_given_up_at_the_bound() -> None:
+    read = 0
+
+    class Bomb:
+        headers: ClassVar = {"Content-Encoding": "gzip"}
+
+        def stream(self, size: int, decode_content: bool) -> Iterator[bytes]:
+            nonlocal read
+            packing = zlib.compressobj(9, zlib.DEFLATED, 31)
+            while True:
+                read += 1
+                yield packing.compress(bytes(1 << 20)) + packing.flush(zlib.Z_SYNC_FLUSH)
+
+    with pytest.raises(TooLongError):
+        body_of(Bomb(), 10 << 20)  # type: ignore[arg-type]
+    assert read == 11
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(30, "30s"), (0.001, "1ms"), (1.5, "1500ms"), (120, "120s")])
+def test_the_timeout_is_a_duration_that_prometheus_takes(api: Api, seconds: float, text: str) -> None:
+    api.gives({"resultType": "vector", "result": []})
+    RemotePrometheus(Source(type="prometheus", url=api.url), timeout_seconds=seconds).query("x", 0)
+    assert api.asked[0][2]["timeout"] == [text]
+
+
+def test_trouble_is_told_until_something_is_answered(api: Api) -> None:
+    client = remote(api)
+    api.answer = lambda *_: (502, b"no")
+    for expr in ("a", "b"):
+        with pytest.raises(TargetError):
+            client.query(expr, 0)
+    assert client.trouble == f"{api.url} answers HTTP 502 for /api/v1/query"
+    api.answer = lambda *_: (400, {"status": "error", "errorType": "bad_data", "error": "parse error"})
+    with pytest.raises(QueryError):
+        client.query("a", 0)
+    assert client.trouble == "", "it is there, and says what is wrong with the query"

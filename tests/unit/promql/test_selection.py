@@ -77,6 +77,13 @@ def test_only_what_new_series_belong_to_is_looked_up_again(embedded: Embedded) -
     assert not selection.find(MATCHERS, budget()).labels
 
 
+def test_series_come_by_their_labels(embedded: Embedded) -> None:
+    embedded.write([(Series.of("m", (("i", str(i)), ("z", "x"))), *NONE) for i in range(50)])
+    labels = Selection(embedded.database.query_columns).find(MATCHERS, budget()).labels
+    assert list(labels) == sorted(labels)
+    assert [dict(one)["i"] for one in labels] == sorted(map(str, range(50)))
+
+
 def test_without_a_version_the_table_is_asked_each_time(embedded: Embedded) -> None:
     counted = Counted(embedded)
     selection = Selection(counted.query_columns)

@@ -120,3 +120,18 @@ def test_browsers_are_told_to_load_nothing_from_elsewhere(make: Make, path: str)
     headers = make().get(path).headers
     assert headers["content-security-policy"].startswith("default-src 'self'")
     assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_source_that_does_not_answer_is_said(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock(now_ms=1_800_000_000_000)
+    client = make(clock, LOMS__SOURCE__TYPE="prometheus", LOMS__SOURCE__URL="http://127.0.0.1:1")
+    server = client.app.state.server  # type: ignore[attr-defined]
+    text = "rules cannot see what the source has: nothing answers at http://127.0.0.1:1: "
+    with caplog.at_level("INFO", "loms.server"):
+        for _ in range(3):
+            server._step(clock.now_ms())
+            clock.advance(60)
+    assert client.get("/readyz").status_code == 503
+    assert client.get("/readyz").text.startswith(text)
+    assert client.get("/api/incidents").json()["trouble"].startswith(text)
+    assert [record.getMessage().startswith(text) for record in caplog.records if record.name == "loms.server"] == [True]

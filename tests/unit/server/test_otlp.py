@@ -159,6 +159,22 @@ BOMB = b"\x0a\x00" * 2**20
         (415, 12, b"x", {}),
         (415, 12, b"x", PROTOBUF | {"Content-Encoding": "br"}),
     ],
+    ids=[
+        "truncated",
+        "no message",
+        "JSON cut",
+        "JSON of another shape",
+        "no gzip",
+        "gzip cut",
+        "zstd cut",
+        "large",
+        "gzip bomb",
+        "zstd bomb",
+        "JSON bomb",
+        "text",
+        "no type",
+        "another encoding",
+    ],
 )
 def test_refusals_are_a_status_in_the_encoding_of_the_request(
     kept: Kept, client: TestClient, status: int, code: int, content: bytes, headers: dict[str, str]

@@ -61,6 +61,20 @@ def test_strings_and_infinities(client: TestClient) -> None:
     assert body["data"]["result"][0]["value"] == [1000.25, "+Inf"]
 
 
+def test_bytes_that_are_no_text(client: TestClient) -> None:
+    answer = client.get("/api/v1/query", params={"query": r'"\xff"'})
+    assert answer.json()["data"]["result"] == [1060, "\ufffd"]
+    asked = {"query": r'label_replace(label_join(vector(1), "a", "\xff", "b", "c"), "d", "$0\xff", "a", "(.*)")'}
+    answer = client.get("/api/v1/query", params=asked)
+    assert answer.json()["data"]["result"] == [{"metric": {"a": "\ufffd", "d": "\ufffd\ufffd"}, "value": [1060, "1"]}]
+
+
+def test_a_lookback_that_is_not_positive_is_the_usual_one(client: TestClient) -> None:
+    for lookback, there in (("-5", 2), ("0", 2), ("1", 0)):
+        asked = {"query": "m_total", "time": "1100", "lookback_delta": lookback}
+        assert len(client.get("/api/v1/query", params=asked).json()["data"]["result"]) == there
+
+
 def test_series_labels_and_values(client: TestClient) -> None:
     span = {"start": "0", "end": "2000"}
     series = client.get("/api/v1/series", params={"match[]": "m_total", **span}).json()["data"]
@@ -77,6 +91,37 @@ def test_series_labels_and_values(client: TestClient) -> None:
     [
         ("query", {"query": "m_total +"}, 400, "bad_data", "parse error"),
         ("query", {}, 400, "bad_data", 'invalid parameter "query"'),
+        (
+            "query",
+            {"query": "1e999"},
+            400,
+            "bad_data",
+            "1:1: parse error: error parsing number: strconv.ParseFloat: pars",
+        ),
+        (
+            "query",
+            {"query": "0x" + "f" * 20},
+            400,
+            "bad_data",
+            f'strconv.ParseFloat: parsing "0x{"f" * 20}": invalid syntax',
+        ),
+        ("query", {"query": "m_total[5000y]"}, 400, "bad_data", "1:9: parse error: duration out of range"),
+        ("query", {"query": f"m_total offset {'9' * 5000}d"}, 400, "bad_data", "parse error: duration out of range"),
+        ("query", {"query": "m_total @ 1e19"}, 400, "bad_data", "for @ modifier: 10000000000000000000.000000"),
+        ("query", {"query": "atan2"}, 400, "bad_data", '1:1: parse error: unexpected identifier "atan2"'),
+        ("query", {"query": "up" * 2**20}, 400, "bad_data", "an expression of more than 1048576 characters"),
+        (
+            "query",
+            {"query": 'label_replace(m_total, "a", "", "b", "\\xff")'},
+            422,
+            "execution",
+            "in label_replace(): \ufffd",
+        ),
+        ("query", {"query": "m_total", "lookback_delta": "1e400"}, 400, "bad_data", "error parsing lookback delta"),
+        ("query", {"query": "m_total", "lookback_delta": "1e18"}, 400, "bad_data", "It overflows int64"),
+        ("query", {"query": "1", "limit": "9" * 20}, 400, "bad_data", f'parsing "{"9" * 20}": value out of range'),
+        ("query", {"query": "1", "timeout": "0"}, 503, "timeout", "query timed out in query queue"),
+        ("label/U__/values", {}, 400, "bad_data", 'invalid label name: ""'),
         ("query", {"query": "m_total", "time": "noon"}, 400, "bad_data", 'invalid parameter "time"'),
         ("query", {"query": "m_total + on() m_total"}, 422, "execution", "many-to-many"),
         ("query_range", {"query": "m_total", "start": "1", "end": "2", "step": "0"}, 400, "bad_data", "step"),

@@ -12,8 +12,9 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
+from loms.core.clock import SystemClock
 from loms.core.errors import QueryTimeoutError, StoreError
-from loms.promql.source import Cancel
+from loms.promql.source import Budget, Cancel, Capacity, Limits
 from loms.server.prometheus_answer import MOST_FORM_BYTES, Answer, Answering, Parameters
 
 
@@ -87,6 +88,76 @@ def test_a_query_ends_when_its_client_goes_away() -> None:
     status, told = ask(work, [body(b""), {"type": "http.disconnect"}])
     assert (status, told["errorType"]) == (499, "canceled")
     assert told["error"] == "query was canceled in expression evaluation"
+
+
+def asked(query: bytes = b"") -> Request:
+    """A request whose client stays."""
+    messages: Iterator[Message] = iter([body(b"")])
+
+    async def receive() -> Message:
+        message = next(messages, None)
+        if message is None:
+            await asyncio.Event().wait()
+        assert message is not None
+        return message
+
+    return Request({"type": "http", "method": "GET", "path": "/", "query_string": query, "headers": []}, receive)
+
+
+def test_waiting_for_a_place_counts_towards_the_timeout() -> None:
+    begun, done = threading.Event(), threading.Event()
+
+    def slow(_: Parameters, cancel: Cancel) -> Answer:
+        begun.set()
+        assert done.wait(30)
+        return Answer.of("slow")
+
+    async def run() -> tuple[Any, Any, Any]:
+        answering = Answering(concurrent=1, timeout_seconds=60)
+        first = asyncio.create_task(answering(asked(), slow))
+        await asyncio.to_thread(begun.wait, 30)
+        refused = await answering(asked(b"timeout=10ms"), slow)
+        waiting = asyncio.create_task(answering(asked(), lambda _, cancel: Answer.of(cancel.waited_seconds)))
+        await asyncio.to_thread(done.wait, 0.05)
+        done.set()
+        return refused, await first, await waiting
+
+    refused, first, waited = asyncio.run(run())
+    assert (refused.status_code, json.loads(refused.body)["errorType"]) == (503, "timeout")
+    assert json.loads(refused.body)["error"] == "query timed out in query queue"
+    assert json.loads(first.body)["data"] == "slow"
+    assert 0.05 <= json.loads(waited.body)["data"] < 60
+
+
+def test_light_queries_go_on_while_large_ones_wait() -> None:
+    capacity, limits, clock = Capacity(light_samples=10), Limits(), SystemClock()
+    begun, done, order = threading.Event(), threading.Event(), list[str]()
+
+    def large(parameters: Parameters, cancel: Cancel) -> Answer:
+        with Budget(limits, clock, cancel, capacity) as budget:
+            budget.take_samples(11)
+            order.append("large")
+            begun.set()
+            assert done.wait(30)
+        return Answer.of("large")
+
+    def light(parameters: Parameters, cancel: Cancel) -> Answer:
+        with Budget(limits, clock, cancel, capacity) as budget:
+            budget.take_samples(10)
+            order.append("light")
+        return Answer.of("light")
+
+    async def run() -> list[Any]:
+        answering = Answering(concurrent=2, timeout_seconds=60)
+        heavy = [asyncio.create_task(answering(asked(), large))]
+        await asyncio.to_thread(begun.wait, 30)
+        heavy += [asyncio.create_task(answering(asked(), large)) for _ in range(4)]
+        quick = [await asyncio.wait_for(answering(asked(), light), 30) for _ in range(3)]
+        done.set()
+        return [json.loads(bytes(one.body))["data"] for one in (*quick, *await asyncio.gather(*heavy))]
+
+    assert asyncio.run(run()) == ["light"] * 3 + ["large"] * 5
+    assert order == ["large", *["light"] * 3, *["large"] * 4]
 
 
 @pytest.mark.parametrize("text", ["x", "1.5", "-1", "1e3", "9" * 30])

@@ -94,6 +94,8 @@ def test_content_is_negotiated(make: Make) -> None:
     client, body = make(), snappy(request((UP, [(NOW, 1.0)])))
     for headers, status in (
         ({"Content-Type": "application/json"}, 415),
+        ({"Content-Type": ""}, 415),
+        ({"Content-Type": "text/plain"}, 415),
         ({"Content-Type": "application/x-protobuf;proto=prometheus.Other"}, 415),
         ({"Content-Encoding": "br"}, 415),
         ({"Content-Type": "application/x-protobuf;proto=prometheus.WriteRequest"}, 204),

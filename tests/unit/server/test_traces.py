@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from starlette.testclient import TestClient
 from support.otlp_spans import RECORDED, recorded, table
@@ -16,7 +17,7 @@ from support.otlp_spans import RECORDED, recorded, table
 from loms.core.clock import ManualClock, SystemClock
 from loms.core.model import Span
 from loms.server import traces, traces_jaeger, traces_tempo
-from loms.server.traces import attribute_condition, grown
+from loms.server.traces import DEEPEST, attribute_condition, grown
 from loms.store.database import Database
 from loms.store.trace_conditions import Condition
 from loms.store.traces import TraceTables
@@ -24,20 +25,31 @@ from loms.store.traces import TraceTables
 NAMES = ("vllm-0.32.0", "sglang-0.5.23", "triton-2.51.0")
 ROWS = [row for name in NAMES for row in recorded(name)]
 NOW_MS = max(row["Timestamp"] for row in ROWS) // 1_000_000 + 60_000
+LATER_NS = (NOW_MS + 86_400_000) * 1_000_000
+"""For spans that other tests do not see."""
 FAILED = next(row for row in ROWS if row["StatusCode"] == "Error")
 LONGEST = max({row["TraceId"] for row in ROWS}, key=lambda one: sum(row["TraceId"] == one for row in ROWS))
 START_S = min(row["Timestamp"] for row in ROWS) // 10**9
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TraceTables]:
     with Database.open(tmp_path_factory.mktemp("store"), 1e9, SystemClock()) as database:
         for name in NAMES:
             database.insert_arrow("otel_traces", table(recorded(name)))
-        app, tables, clock = FastAPI(), TraceTables(database), ManualClock(NOW_MS)
-        for module in (traces, traces_jaeger, traces_tempo):
-            app.include_router(module.router(tables, clock))
-        yield TestClient(app)
+        yield TraceTables(database)
+
+
+@pytest.fixture(scope="module")
+def client(tables: TraceTables) -> TestClient:
+    app = FastAPI()
+    for router in routers(tables):
+        app.include_router(router)
+    return TestClient(app)
+
+
+def routers(tables: TraceTables) -> list[APIRouter]:
+    return [module.router(tables, ManualClock(NOW_MS)) for module in (traces, traces_jaeger, traces_tempo)]
 
 
 def spans_of(trace_id: str) -> list[dict[str, Any]]:
@@ -124,6 +136,66 @@ def test_mistakes(client: TestClient, path: str, status: int) -> None:
         assert (body["data"], body["errors"][0]["code"]) == (None, status)
 
 
+LATE = ("nan", "inf", "-inf", "1e30", str(2**63), "9999-12-31T00:00:00Z")
+TIMES = [
+    *(
+        (f"/api/traces{path}?{name}={text}", name)
+        for path in ("", "/services")
+        for name in ("start", "end")
+        for text in LATE
+    ),
+    *(
+        (f"/api/traces{path}?since={text}", "since")
+        for path in ("", "/services")
+        for text in ("99999999y", "9" * 400 + "y")
+    ),
+    *(
+        (f"/tempo/api/{path}?{name}={text}", name)
+        for path in ("search", "search/tags", "v2/search/tags", "search/tag/name/values", "v2/search/tag/name/values")
+        for name in ("start", "end")
+        for text in LATE
+    ),
+    *((f"/jaeger/api/traces?service=x&{name}={text}", name) for name in ("start", "end") for text in LATE),
+    *(
+        (f"{path}{name}={text}", name)
+        for path, names in (
+            ("/api/traces?", ("min_duration", "max_duration")),
+            ("/tempo/api/search?", ("minDuration", "maxDuration")),
+            ("/jaeger/api/traces?service=x&", ("minDuration", "maxDuration")),
+        )
+        for name in names
+        for text in ("1", "nan", "9223372036854775808ns", "200000000h", "9" * 400 + "s")
+    ),
+    *((f"/tempo/api/search?q={{duration>{text}}}", "TraceQL") for text in ("200000000h", "9" * 400 + "s")),
+]
+
+
+@pytest.mark.parametrize(("path", "name"), TIMES, ids=lambda text: text[:80])
+def test_times_that_the_store_cannot_hold_are_refused_by_name(client: TestClient, path: str, name: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 400
+    body = answer.json()
+    text = body["errors"][0]["msg"] if path.startswith("/jaeger") else body["detail"]
+    assert text.startswith(name if name == "TraceQL" else f'invalid parameter "{name}": ')
+
+
+@pytest.mark.parametrize("path", ["/api/traces?", "/tempo/api/search?", "/jaeger/api/traces?service=sglang&"])
+def test_the_furthest_times_that_the_store_holds_can_be_asked_for(client: TestClient, path: str) -> None:
+    unit = 10**6 if path.startswith("/jaeger") else 1
+    for start, end, found in ((1, 9_223_372_036, True), (-9_223_372_036, 9_223_372_036, True), (-5, -1, False)):
+        answer = client.get(f"{path}start={start * unit}&end={end * unit}").json()
+        assert bool(answer.get("traces") or answer.get("data")) == found
+    assert client.get("/api/traces", params={"since": "292y"}).json()["traces"]
+    assert client.get("/api/traces", params={"since": "6h", "max_duration": "9223372036s"}).json()["traces"]
+
+
+def test_answers_are_written_by_the_threads_of_their_requests(tables: TraceTables) -> None:
+    """What a handler returns as a plain value, FastAPI turns into JSON in the event loop, which a large trace stops."""
+    routes = [route for router in routers(tables) for route in router.routes if isinstance(route, APIRoute)]
+    assert len(routes) > 12
+    assert {r.path for r in routes if r.response_model is not None} == {"/tempo/api/status/buildinfo"}
+
+
 def test_attributes_as_people_write_them() -> None:
     assert attribute_condition("a.b") == Condition("attribute", "exists", key="a.b")
     assert attribute_condition("span.a = x=y") == Condition("attribute", "=", " x=y", "a", "span")
@@ -140,7 +212,56 @@ def test_a_tree_lists_roots_then_orphans_and_ends_where_it_is_deep() -> None:
     tops = grown(chain, deepest=3)
     assert [top.span.name for top in tops] == ["root", "late root", "orphan"]
     (first,) = tops[0].children
-    assert [child.span.name for child in first.children] == ["1", "2", "3", "4"]
+    assert [(child.span.name, child.level) for child in first.children] == [("1", 3), ("2", 4), ("3", 5), ("4", 6)]
+
+
+def test_what_lies_too_deep_follows_its_parent() -> None:
+    """a → (b → (c, d → e), f): below two levels it reads from the top down."""
+    parents = {"a": "", "b": "a", "f": "a", "c": "b", "d": "b", "e": "d"}
+    spans = [Span("t", own, parent, own, "Server", "s", at, 1) for at, (own, parent) in enumerate(parents.items())]
+    (top,) = grown(spans, deepest=2)
+    assert [(child.span.name, child.level) for child in top.children] == [
+        ("b", 2),
+        ("c", 3),
+        ("d", 3),
+        ("e", 4),
+        ("f", 2),
+    ]
+
+
+def test_a_tree_of_orphans_is_made_without_comparing_spans() -> None:
+    """A list of tops that is searched for each of them takes a minute for 20,000."""
+
+    class Incomparable(Span):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            raise AssertionError("spans are compared")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    def orphan(at: int) -> Span:
+        return Incomparable("t", f"{at}", f"gone {at}", "o", "Server", "s", at, 1)
+
+    assert [top.span.start_ns for top in grown([orphan(at) for at in range(100)])] == list(range(100))
+
+
+@pytest.mark.parametrize("depth", [130, DEEPEST, DEEPEST + 50])
+def test_a_deep_trace_is_given_to_the_documented_depth(client: TestClient, tables: TraceTables, depth: int) -> None:
+    first = {**ROWS[0], "TraceId": f"d{depth:031x}"}
+    chain = [
+        {**first, "SpanId": f"{at + 1:016x}", "ParentSpanId": f"{at:016x}" if at else "", "Timestamp": LATER_NS + at}
+        for at in range(depth)
+    ]
+    tables._database.insert_arrow("otel_traces", table(chain))  # type: ignore[attr-defined]
+    answer = client.get(f"/api/traces/{first['TraceId']}")
+    assert answer.status_code == 200
+    spans, levels = answer.json()["roots"], list[list[int]]()
+    while spans:
+        levels.append([span["level"] for span in spans])
+        spans = [child for span in spans for child in span["children"]]
+    assert levels[:-1] == [[level] for level in range(1, min(depth, DEEPEST))]
+    assert levels[-1] == list(range(min(depth, DEEPEST), depth + 1))
 
 
 # Jaeger

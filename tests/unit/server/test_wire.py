@@ -26,10 +26,20 @@ def test_times(text: str, ms: int) -> None:
     assert wire.parse_time("time", text) == ms
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "nan", "inf", "1e30", "12:00"])
+@pytest.mark.parametrize(
+    "text", ["", "yesterday", "nan", "inf", "1e30", "12:00", "9999-12-31T00:00:00Z", "0001-01-01T00:00:00Z"]
+)
 def test_a_wrong_time_is_named(text: str) -> None:
     with pytest.raises(QueryError, match=r'invalid parameter "start": cannot parse'):
         wire.parse_time("start", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("9999-12-31T00:00:00Z", 9_223_372_036_000), ("0001-01-01T00:00:00Z", 0), ("-5", 0), ("1e30", 9_223_372_036_000)],
+)
+def test_a_time_beyond_the_store_can_be_moved_to_its_end(text: str, ms: int) -> None:
+    assert wire.parse_time("start", text, clamped=True) == ms
 
 
 @pytest.mark.parametrize(("text", "ms"), [("15", 15_000), ("0.5", 500), ("1m", 60_000), ("1h30m", 5_400_000)])

@@ -135,6 +135,43 @@ def test_an_id_may_lack_its_leading_zeros(tables: TraceTables) -> None:
             tables.trace(wrong)
 
 
+DAY_NS = 86_400 * 10**9
+
+
+@pytest.mark.parametrize(("at", "within_second_ns"), [*enumerate((999_000_000, 999_000_001, 999_500_000, 999_999_999))])
+def test_a_span_is_found_wherever_it_lies_in_its_second(tables: TraceTables, at: int, within_second_ns: int) -> None:
+    """The exporter's table of trace ids knows whole seconds, and a question knows milliseconds."""
+    trace_id, second = f"a{within_second_ns:031x}", (ROWS[0]["Timestamp"] + DAY_NS) // 10**9 * 10**9
+    second += at * 10 * 10**9
+    early, late = second, second + within_second_ns
+    own = {**ROWS[0], "TraceId": trace_id, "ParentSpanId": ""}
+    rows = [{**own, "Timestamp": early}, {**own, "Timestamp": late, "SpanId": "e" * 16}]
+    insert(tables, [*rows, {**rows[1], "TraceId": f"b{within_second_ns:031x}"}])
+    assert [span.start_ns for span in tables.trace(trace_id).spans] == [early, late]
+    assert [span.start_ns for span in tables.trace(trace_id.replace("a", "b", 1)).spans] == [late]
+    at_ms = late // 1_000_000
+    found = {one.trace_id[0]: one.spans for one in tables.search([], at_ms, at_ms)}
+    assert found == {"a": 2, "b": 1}
+    assert tables.search([], at_ms + 1, at_ms + 1) == []
+
+
+@pytest.mark.parametrize("lasted", [2**63 - 1, 2**63, 2**64 - 1])
+def test_durations_that_64_bits_cannot_hold_are_cut(tables: TraceTables, lasted: int) -> None:
+    """A Collector writes whatever the end of a span minus its start is. The last moment is one of the year 2262."""
+    start = ROWS[0]["Timestamp"] + 2 * DAY_NS + lasted % 1000 * 10**9
+    row = {**ROWS[0], "TraceId": f"c{lasted:031x}", "Timestamp": start, "Duration": lasted}
+    insert(tables, [row])
+    (span,) = tables.trace(row["TraceId"]).spans
+    assert span.duration_ns == 2**63 - 1 - start
+    asked = [Condition("duration", ">=", 10**18), Condition("trace_duration", ">=", 10**18)]
+    (found,) = tables.search(asked, start // 1_000_000, start // 1_000_000)
+    assert (found.duration_ns, found.matches[0].duration_ns) == (span.duration_ns, span.duration_ns)
+
+
+def insert(tables: TraceTables, rows: list[dict[str, Any]]) -> None:
+    tables._database.insert_arrow("otel_traces", table(rows))  # type: ignore[attr-defined]
+
+
 def test_a_long_trace_is_cut(tables: TraceTables) -> None:
     longest = max({row["TraceId"] for row in ROWS}, key=lambda one: sum(row["TraceId"] == one for row in ROWS))
     found = tables.trace(longest, most_spans=10)

@@ -20,6 +20,14 @@ class Limits:
     """Longest label of a series, in characters."""
     oldest_ns: int = 1
     newest_ns: int = 2**63 - 1
+    labels_length: int = 64 * 2**10
+    """Names and values of one series' labels together, in bytes."""
+    expanded: int = 128 * 2**20
+    """Bytes that one request may become: labels that are new, each series' for itself, or attributes of a resource and
+    scope, which each row has.
+    """
+    samples: int = 2_000_000
+    """Most samples of one request's histograms and summaries."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, pairwise
 from math import inf, isfinite, isnan
 from typing import Any
@@ -23,12 +24,12 @@ from loms.ingest.otlp.streams import (
     RefusedError,
     Stream,
     Total,
+    base_of,
     decimal,
     histogram_parts,
     identity_of,
     info_of,
     point_of,
-    scope_of,
     stream_of,
 )
 from loms.ingest.otlp.values import Pairs, pairs_of
@@ -56,6 +57,10 @@ class Samples:
     series: list[Series] = field(default_factory=list)
     metadata: list[Metadata] = field(default_factory=list)
     points: int = 0
+    made: int = 0
+    """Samples of points that have more than one each."""
+    spent: int = 0
+    """Bytes of series that were not known."""
     newest_ns: int = 0
     """Time of the newest point of a resource."""
     exemplars: int = 0
@@ -69,6 +74,23 @@ class Samples:
         self.times += [time_ns // 1_000_000] * count
         self.values += values
         self.series += point.series
+
+    def refuse_all(self, metrics: Iterable[Any], reason: str) -> None:
+        count = sum(len(getattr(one, what).data_points) for one in metrics if (what := one.WhichOneof("data")))
+        self.points += count
+        self.refusals.add(reason, count)
+
+    def make(self, samples: int, limits: Limits) -> None:
+        """A point has so many. Raises `RefusedError` when they are too many for one request."""
+        if self.made + samples > limits.samples:
+            raise RefusedError(f"points make more than {limits.samples} samples; send fewer at once")
+        self.made += samples
+
+    def spend(self, limits: Limits, size: int) -> None:
+        """Series of so many bytes are made. Raises `RefusedError` when they are too many for one request."""
+        if self.spent + size > limits.expanded:
+            raise RefusedError(f"points make new series of more than {limits.expanded} bytes; send fewer at once")
+        self.spent += size
 
     def batch(self) -> SampleBatch:
         return SampleBatch(
@@ -101,9 +123,14 @@ class MetricTranslator:
         into = Samples()
         for group in request.resource_metrics:
             resource = pairs_of(group.resource.attributes)
+            identity = identity_of(resource)
             into.newest_ns = 0
             for scoped in group.scope_metrics:
-                base = tuple({**identity_of(resource), **scope_of(scoped.scope, scoped.schema_url)}.items())
+                try:
+                    base = base_of(identity, scoped.scope, scoped.schema_url, limits)
+                except RefusedError as why:
+                    into.refuse_all(scoped.metrics, str(why))
+                    continue
                 for metric in scoped.metrics:
                     self._metric(metric, base, limits, into)
             self._info(resource, into.newest_ns // 1_000_000, limits, into)
@@ -153,10 +180,12 @@ class MetricTranslator:
             into.metadata.append(stream.metadata)
         return stream
 
-    def _point(self, key: object, stream: Stream, attributes: Pairs, parts: Sequence[Part], limits: Limits) -> Point:
+    def _point(
+        self, key: object, stream: Stream, attributes: Pairs, parts: Sequence[Part], limits: Limits, into: Samples
+    ) -> Point:
         found = self._points.get(key)
         if found is None:
-            made = point_of(stream, attributes, parts, limits)
+            made = point_of(stream, attributes, parts, limits, partial(into.spend, limits))
             same = tuple(made.ids)
             found = self._same.get(same) or made
             self._same.put(same, found)
@@ -167,7 +196,7 @@ class MetricTranslator:
         # The way of most points: a look-up, and an append to each column.
         attributes = pairs_of(number.attributes)
         key = (stream, *attributes)
-        point = self._points.get(key) or self._point(key, stream, attributes, _ONE, limits)
+        point = self._points.get(key) or self._point(key, stream, attributes, _ONE, limits, into)
         value, time_ns = number.as_double or number.as_int, number.time_unix_nano
         if not value and not number.flags & _NO_VALUE:
             value = _zero(number)
@@ -195,9 +224,10 @@ class MetricTranslator:
             if any(not low < high for low, high in pairwise(bounds)) or any(map(isnan, bounds)):
                 raise RefusedError("histogram points have bounds that do not increase")
             _few(bounds)
-            point = self._point(key, stream, attributes, histogram_parts(_finite(bounds)), limits)
+            point = self._point(key, stream, attributes, histogram_parts(_finite(bounds)), limits, into)
         if len(counts) != len(bounds) + 1 and (counts or bounds):
             raise RefusedError("histogram points have other than one bucket more than bounds")
+        into.make(len(point.ids), limits)
         self._distribution(point, stream, one, [*accumulate(counts)][: len(point.ids) - 3], delta, into)
 
     def _exponential(self, stream: Stream, metric: Any, one: Any, limits: Limits, delta: bool, into: Samples) -> None:
@@ -210,7 +240,8 @@ class MetricTranslator:
         key = (stream, grid, *attributes)
         point = self._points.get(key)
         if point is None:
-            point = self._point(key, stream, attributes, histogram_parts(grid.bounds), limits)
+            point = self._point(key, stream, attributes, histogram_parts(grid.bounds), limits, into)
+        into.make(len(point.ids), limits)
         self._distribution(point, stream, one, cumulative_counts(one, grid).tolist(), delta, into)
 
     def _distribution(
@@ -239,7 +270,8 @@ class MetricTranslator:
                 raise RefusedError("summary points have a quantile beyond 0 to 1")
             _few(quantiles)
             parts = [("", "quantile", decimal(quantile)) for quantile in quantiles]
-            point = self._point(key, stream, attributes, [("_count", "", ""), _SUM, *parts], limits)
+            point = self._point(key, stream, attributes, [("_count", "", ""), _SUM, *parts], limits, into)
+        into.make(len(point.ids), limits)
         values = (float(one.count), one.sum, *quantiles.values())
         into.add(point, one.time_unix_nano, [STALE_NAN] * len(values) if one.flags & _NO_VALUE else values)
 
@@ -265,8 +297,8 @@ class MetricTranslator:
         key = ("target_info", *resource)
         point = self._points.get(key)
         if point is None:
-            series = info_of(resource)
-            if series is None or len(series.labels) > limits.attributes:
+            series = info_of(resource, limits)
+            if series is None:
                 return
             point = Point((series,))
             self._points.put(key, point)

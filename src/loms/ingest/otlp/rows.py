@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from loms.core.errors import PayloadError
 from loms.ingest.otlp.limits import Limits, Refusals
 from loms.ingest.otlp.values import Pairs, pairs_of, text_of
 
@@ -37,10 +38,16 @@ class _Maps:
 
 
 class _Spread:
-    """What groups of rows share (their resource, their scope): kept once a group, and spread over its rows."""
+    """What groups of rows share (their resource, their scope): kept once a group, and spread over its rows.
 
-    def __init__(self, *columns: str) -> None:
+    It may become ``most`` bytes by that.
+    """
+
+    def __init__(self, most: int, *columns: str) -> None:
         self._columns = columns
+        self._most = most
+        self._room = most
+        self._size = 0
         self._values: list[tuple[str, ...]] = []
         self._maps = _Maps()
         self._rows: list[int] = []
@@ -48,9 +55,18 @@ class _Spread:
     def begin(self, pairs: Pairs, *values: str) -> None:
         self._maps.add(pairs)
         self._values.append(values)
+        self._size = sum(len(text) for pair in pairs for text in pair) + sum(map(len, values))
 
     def fill(self, rows: int) -> None:
-        """The rows up to the ``rows``-th belong to the group that began last."""
+        """The rows up to the ``rows``-th belong to the group that began last. Raises `PayloadError` beyond ``most``."""
+        self._room -= self._size * (rows - len(self._rows))
+        if self._room < 0:
+            raise PayloadError(
+                f"the attributes of resources and scopes have more than {self._most} bytes once each row has them"
+                " (receive.decompressed)",
+                status=413,
+                hint="send fewer at once",
+            )
         self._rows += [len(self._values) - 1] * (rows - len(self._rows))
 
     def arrays(self) -> dict[str, pa.Array[Any]]:
@@ -84,7 +100,8 @@ def _named(names: Sequence[str], number: int) -> str:
 def span_rows(request: Any, limits: Limits, refusals: Refusals) -> pa.Table | None:
     """Rows of ``otel_traces`` from an ``ExportTraceServiceRequest``; None when there are none.
 
-    Refused are spans without ids, with more attributes than ``limits`` allows, or outside its times.
+    Refused are spans without ids, with more attributes than ``limits`` allows, or outside its times. An end beyond what
+    64 bits of nanoseconds hold (the year 2262) becomes that.
     """
     starts: list[int] = []
     durations: list[int] = []
@@ -98,7 +115,8 @@ def span_rows(request: Any, limits: Limits, refusals: Refusals) -> pa.Table | No
     messages: list[str] = []
     attributes = _Maps()
     events, links = _Events(), _Links()
-    resources, scopes = _Spread("ResourceAttributes", "ServiceName"), _Spread("_", "ScopeName", "ScopeVersion")
+    resources = _Spread(limits.expanded, "ResourceAttributes", "ServiceName")
+    scopes = _Spread(limits.expanded, "_", "ScopeName", "ScopeVersion")
     for group in request.resource_spans:
         resource = pairs_of(group.resource.attributes)
         resources.begin(resource, _service(resource))
@@ -117,7 +135,7 @@ def span_rows(request: Any, limits: Limits, refusals: Refusals) -> pa.Table | No
                     refusals.add(f"spans have more than {limits.attributes} attributes")
                     continue
                 starts.append(start)
-                durations.append(max(0, span.end_time_unix_nano - start))
+                durations.append(max(0, min(span.end_time_unix_nano, _LAST_NS) - start))
                 ids.append(trace_id.hex())
                 span_ids.append(span_id.hex())
                 parents.append(_hex(span.parent_span_id))
@@ -225,8 +243,8 @@ def log_rows(request: Any, limits: Limits, refusals: Refusals, now_ns: int) -> p
     bodies: list[str] = []
     names: list[str] = []
     attributes = _Maps()
-    resources = _Spread("ResourceAttributes", "ServiceName", "ResourceSchemaUrl")
-    scopes = _Spread("ScopeAttributes", "ScopeName", "ScopeVersion", "ScopeSchemaUrl")
+    resources = _Spread(limits.expanded, "ResourceAttributes", "ServiceName", "ResourceSchemaUrl")
+    scopes = _Spread(limits.expanded, "ScopeAttributes", "ScopeName", "ScopeVersion", "ScopeSchemaUrl")
     for group in request.resource_logs:
         resource = pairs_of(group.resource.attributes)
         resources.begin(resource, _service(resource), group.schema_url)

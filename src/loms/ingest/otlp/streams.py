@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ from loms.ingest.otlp.limits import Limits
 from loms.ingest.otlp.names import Kind, label_name, metric_name, unit_name
 from loms.ingest.otlp.values import Pairs, pairs_of
 
+SERIES_BYTES = 256
+"""What a series takes in memory beside the text of its labels, roughly."""
 _IDENTIFYING = ("service.name", "service.namespace", "service.instance.id")
 _SCOPE = "otel_scope_"
 _TYPES = {
@@ -86,13 +88,24 @@ def identity_of(resource: Pairs) -> dict[str, str]:
     return labels
 
 
-def info_of(resource: Pairs) -> Series | None:
-    """``target_info``: a resource's other attributes. None where there are none, or nothing says whose they are."""
+def info_of(resource: Pairs, limits: Limits) -> Series | None:
+    """``target_info``: a resource's other attributes. None where there are none or too many, or nothing says whose."""
     identity = identity_of(resource)
     others = [(key, value) for key, value in resource if key not in _IDENTIFYING]
-    if not identity or not others:
+    if not identity or not others or len(others) > limits.attributes:
         return None
-    return Series.of("target_info", _labels({**_merged(others), **identity}))
+    labels = {**_merged(others), **identity}
+    fits = len(labels) <= limits.attributes and _length(labels) <= limits.labels_length
+    return Series.of("target_info", _labels(labels)) if fits else None
+
+
+def base_of(identity: Mapping[str, str], scope: Any, schema_url: str, limits: Limits) -> Labels:
+    """Labels that every series of a scope has. Raises `RefusedError` when there is no room for more beside them."""
+    if len(scope.attributes) > limits.attributes:
+        raise RefusedError(f"points have more than {limits.attributes} labels")
+    labels = {**identity, **scope_of(scope, schema_url)}
+    _bounded(labels, limits)
+    return tuple(labels.items())
 
 
 def scope_of(scope: Any, schema_url: str) -> dict[str, str]:
@@ -105,15 +118,20 @@ def scope_of(scope: Any, schema_url: str) -> dict[str, str]:
     return {**attributes, **{key: value for key, value in own.items() if value}}
 
 
-def point_of(stream: Stream, attributes: Pairs, parts: Sequence[Part], limits: Limits) -> Point:
-    """A point's series, one for each part. Raises `RefusedError` where there can be none."""
+def point_of(
+    stream: Stream, attributes: Pairs, parts: Sequence[Part], limits: Limits, spend: Callable[[int], None]
+) -> Point:
+    """A point's series, one for each part; ``spend`` is told their bytes before they are made.
+
+    Raises `RefusedError` where there can be none.
+    """
+    if len(attributes) > limits.attributes:
+        raise RefusedError(f"points have more than {limits.attributes} labels")
     labels = {**_merged(attributes), **dict(stream.base)}
     if "" in labels:
         raise RefusedError("points have an attribute whose name has no letter or digit")
-    if len(labels) > limits.attributes:
-        raise RefusedError(f"points have more than {limits.attributes} labels")
-    if any(len(text) > limits.label_length for pair in labels.items() for text in pair):
-        raise RefusedError(f"points have a label longer than {limits.label_length} characters")
+    length = _bounded(labels, limits)
+    spend(len(parts) * (length + len(stream.family) + SERIES_BYTES))
     labels.pop("__name__", None)
     return Point(
         tuple(
@@ -143,11 +161,26 @@ def decimal(value: float) -> str:
 
 def _merged(attributes: Pairs) -> dict[str, str]:
     """By label; values of attributes that become one label are joined with ``;``, in the order of their keys."""
-    labels: dict[str, str] = {}
+    texts: dict[str, list[str]] = {}
     for key, value in sorted(dict(attributes).items()):
-        label = label_name(key)
-        labels[label] = f"{labels[label]};{value}" if label in labels else value
-    return labels
+        texts.setdefault(label_name(key), []).append(value)
+    return {label: ";".join(values) for label, values in texts.items()}
+
+
+def _bounded(labels: Mapping[str, str], limits: Limits) -> int:
+    """Bytes of all labels. Raises `RefusedError` for too many, too long ones, or too long ones together."""
+    if len(labels) > limits.attributes:
+        raise RefusedError(f"points have more than {limits.attributes} labels")
+    if any(len(text) > limits.label_length for pair in labels.items() for text in pair):
+        raise RefusedError(f"points have a label longer than {limits.label_length} characters")
+    length = _length(labels)
+    if length > limits.labels_length:
+        raise RefusedError(f"points have labels of more than {limits.labels_length} bytes (receive.labels_length)")
+    return length
+
+
+def _length(labels: Mapping[str, str]) -> int:
+    return sum(len(text) if text.isascii() else len(text.encode()) for pair in labels.items() for text in pair)
 
 
 def _labels(labels: dict[str, str]) -> Labels:

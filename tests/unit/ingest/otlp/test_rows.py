@@ -96,6 +96,13 @@ def test_odd_numbers() -> None:
     assert row["Events.Timestamp"][0].value == 2**63 - 1
 
 
+@pytest.mark.parametrize("end", [2**63 - 1, 2**63, 10**18 + 2**63, 2**64 - 1])
+def test_a_span_ends_within_what_64_bits_hold(end: int) -> None:
+    rows = span_rows(spans({**IDS, "start_time_unix_nano": 10**18, "end_time_unix_nano": end}), Limits(), Refusals())
+    assert rows is not None
+    assert rows.column("Duration").to_pylist() == [2**63 - 1 - 10**18]
+
+
 def test_nothing_gives_no_rows() -> None:
     assert span_rows(spans(), Limits(), Refusals()) is None
     assert log_rows(ExportLogsServiceRequest(), Limits(), Refusals(), 5) is None
