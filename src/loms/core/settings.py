@@ -274,6 +274,8 @@ class Query(Section):
     max_series: int = Field(default=50_000, gt=0)
     max_samples: int = Field(default=20_000_000, gt=0)
     lookback: Duration = 300.0
+    recent: Bytes = 256 * 2**20
+    """For the samples of the last minutes in memory, which rules and "now" panels read; 0: none. Not in a cluster."""
 
 
 class Rules(Section):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from loms.promql.annotations import Annotations
 from loms.promql.hashes import labels_hash
 from loms.promql.lexer import quoted
 from loms.promql.syntax import NAME, Aggregation
-from loms.promql.values import EvaluationError, Scalar, Vector
+from loms.promql.values import KEPT_LABELS, EvaluationError, Scalar, Vector
 
 
 def aggregate(node: Aggregation, vector: Vector, param: Scalar | str | None, notes: Annotations) -> Vector:
@@ -58,13 +59,15 @@ def _checked(node: Aggregation, param: Scalar | str | None, notes: Annotations) 
 
 def group_keys(node: Aggregation, series: Sequence[Labels]) -> list[Labels]:
     """Of each series the labels of its group."""
-    if node.without:
-        dropped = frozenset((*node.labels, NAME))
-        return [tuple(pair for pair in labels if pair[0] not in dropped) for labels in series]
-    kept = frozenset(node.labels)
-    if not kept:
+    if not node.without and not node.labels:
         return [()] * len(series)
-    return [tuple(pair for pair in labels if pair[0] in kept) for labels in series]
+    named = frozenset((*node.labels, NAME) if node.without else node.labels)
+    return [_group_key(labels, named, node.without) for labels in series]
+
+
+@lru_cache(maxsize=KEPT_LABELS)
+def _group_key(labels: Labels, named: frozenset[str], without: bool) -> Labels:
+    return tuple(pair for pair in labels if (pair[0] in named) is not without)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class _Groups:
         return cls(
             tuple(number),
             np.cumsum(sizes) - sizes,
-            tuple(vector.labels[row] for row in order),
+            tuple(vector.labels[row] for row in order.tolist()),
             np.where(present, vector.values[order], 0.0),
             present,
             None if vector.unnamed is None else vector.unnamed[order],

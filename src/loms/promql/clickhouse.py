@@ -11,7 +11,7 @@ from loms.core.model import STALE_NAN, Floats, Ids, Ints, Labels, is_stale
 from loms.promql.grids import GRID_FUNCTIONS, MARKER, SPOILT_BY_INFINITY, lists, points_sql
 from loms.promql.pushdown import Threshold, aggregate
 from loms.promql.rollups import Rollups, grid_sql
-from loms.promql.selection import FURTHEST_MS, Index, Layer, QueryColumns, Selection, between, select
+from loms.promql.selection import FURTHEST_MS, Index, Layer, QueryColumns, Selection, SeriesSince, between, select
 from loms.promql.source import Budget, Samples
 from loms.promql.syntax import Aggregation, Matchers
 from loms.promql.values import Grid, Vector
@@ -26,8 +26,8 @@ _PRESENT = f"arrayMap(x -> ifNull(x, {MARKER}), {{}})"
 class ClickHouseSource:
     """A `loms.promql.source.Source` over the tables of one ClickHouse database, embedded or remote.
 
-    ``end_query`` and ``series_version`` are for `Selection`: without them a cancelled query goes on in the database,
-    and each query asks the series table. Safe to use from several threads as ``query_columns`` is.
+    ``end_query``, ``series_version``, ``series_since`` are for `Selection`: without them a cancelled query goes on in
+    the database, and each query asks the series table. Safe to use from several threads as ``query_columns`` is.
     """
 
     def __init__(
@@ -37,13 +37,14 @@ class ClickHouseSource:
         series_version: Callable[[], int] | None = None,
         rollups: Rollups | None = None,
         pushed_from: Threshold | None = None,
+        series_since: SeriesSince | None = None,
     ) -> None:
-        self._selection = Selection(query_columns, end_query, series_version)
+        self._selection = Selection(query_columns, end_query, series_version, series_since)
         self._rollups = rollups
         self._pushed_from = pushed_from or Threshold()
 
     def series(self, matchers: Matchers, start_ms: int | None, end_ms: int | None, budget: Budget) -> Sequence[Labels]:
-        index = self._find(matchers, start_ms, budget)
+        index = self.find(matchers, start_ms, budget)
         if start_ms is None or end_ms is None:
             return index.labels
         found: set[int] = set()
@@ -58,10 +59,10 @@ class ClickHouseSource:
 
     def samples(self, matchers: Matchers, start_ms: int, end_ms: int, budget: Budget) -> Samples:
         start_ms, end_ms = min(max(start_ms, -1), FURTHEST_MS), min(max(end_ms, -1), FURTHEST_MS)
-        return self._samples(self._find(matchers, start_ms, budget), start_ms, end_ms, budget)
+        return self._samples(self.find(matchers, start_ms, budget), start_ms, end_ms, budget)
 
-    def _find(self, matchers: Matchers, start_ms: int | None, budget: Budget) -> Index:
-        """The series that may have samples after ``start_ms``, or all."""
+    def find(self, matchers: Matchers, start_ms: int | None, budget: Budget) -> Index:
+        """The series that may have samples after ``start_ms``, or all. The very same object as long as they stay."""
         return self._selection.find(matchers, budget, self._seen_ms(start_ms))
 
     def _seen_ms(self, start_ms: int | None) -> int:
@@ -93,7 +94,7 @@ class ClickHouseSource:
         pieces = self._rollups.pieces(function, grid, window_ms) if self._rollups else ()
         if not pieces and function not in GRID_FUNCTIONS:
             return None
-        index = self._find(matchers, grid.start_ms - window_ms, budget)
+        index = self.find(matchers, grid.start_ms - window_ms, budget)
         if not pieces:
             return self._sampled(function, index, grid, window_ms, arg, budget)
         parts: list[Vector] = []

@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from loms.core.model import Labels, is_stale
+from loms.core.model import Labels
 from loms.promql import extended
 from loms.promql.aggregations import aggregate
 from loms.promql.annotations import Annotations
@@ -33,7 +33,7 @@ from loms.promql.syntax import (
     Text,
 )
 from loms.promql.values import Grid, Scalar, Value, Vector, nameless, settled
-from loms.promql.windows import KEEPS_NAME, WINDOW_FUNCTIONS, Windows, double_exponential_smoothing
+from loms.promql.windows import KEEPS_NAME, WINDOW_FUNCTIONS, Windows, applied, double_exponential_smoothing
 
 _ARGUMENTS = {"quantile_over_time": (1, 0), "predict_linear": (0, 1)}
 """Places of the range vector and of the scalar among the arguments, where there are two."""
@@ -256,13 +256,8 @@ class Evaluator:
             found = self._source.grid(function, matchers, ends, node.range_ms, constant, self._budget)
             if found is not None:
                 return found
-        if function not in ("last", "timestamp"):
-            windows = Windows.over(self.samples(node, ends), ends, node.range_ms, self._budget)
-            return WINDOW_FUNCTIONS[function](windows, argument)
         samples = self._source.samples(matchers, ends.start_ms - node.range_ms, ends.end_ms, self._budget)
-        windows = Windows.over(samples, ends, node.range_ms, self._budget)
-        alive = windows.only(~is_stale(samples.values[windows.high - 1]))
-        return WINDOW_FUNCTIONS["timestamp" if function == "timestamp" else "last_over_time"](alive, argument)
+        return applied(function, self._marked(samples), ends, node.range_ms, argument, self._budget)
 
     def _absent(self, node: Node, grid: Grid) -> Vector:
         """1 where the vector is empty, with the labels that its selector demands by ``=``."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 
 import numpy as np
 
@@ -13,7 +15,7 @@ from loms.promql.annotations import number_text
 from loms.promql.context import Context
 from loms.promql.lexer import quoted
 from loms.promql.syntax import NAME
-from loms.promql.values import Scalar, Vector, flags_of, merged, nameless
+from loms.promql.values import KEPT_LABELS, Scalar, Vector, flags_of, merged, nameless
 
 _TOLERANCE = 1e-12
 """Relative differences between neighbouring counts below this are rounding, not observations."""
@@ -101,15 +103,14 @@ def _each(
     """One value for each histogram and time; histograms with the same bounds are computed together."""
     histograms: dict[Labels, dict[float, list[int]]] = {}
     for row, labels in enumerate(buckets.labels):
-        text = dict(labels).get("le", "")
-        bound = _bound(text)
+        bound, key = _bucket(labels)
         if bound is None:
+            text = dict(labels).get("le", "")
             name = dict(labels).get(NAME, "")
             of = f' for metric name "{name}"' if name else ""
             problem = f'bucket label "le" is missing or has a malformed value of {quoted(text)}{of}'
             context.notes.warn(problem, context.call.args[number].place)
             continue
-        key = tuple(pair for pair in labels if pair[0] != "le")
         histograms.setdefault(key, {}).setdefault(bound, []).append(row)
     values = np.zeros((len(histograms), buckets.values.shape[1]))
     present = np.zeros(values.shape, dtype=np.bool_)
@@ -149,23 +150,28 @@ def _tell_fixed(
         )
 
 
-def _bound(text: str | None) -> float | None:
+@lru_cache(maxsize=KEPT_LABELS)
+def _bucket(labels: Labels) -> tuple[float | None, Labels]:
+    """The bound that ``le`` gives, if it does, and the other labels."""
     try:
-        bound = float(text or "nan")
+        bound = float(dict(labels).get("le") or "nan")
     except ValueError:
-        return None
-    return None if np.isnan(bound) else bound
+        bound = math.nan
+    return None if math.isnan(bound) else bound, tuple(pair for pair in labels if pair[0] != "le")
 
 
 def _stacked(
     vector: Vector, histograms: list[dict[float, list[int]]], bounds: tuple[float, ...]
 ) -> tuple[Floats, Bools]:
     """Counts and presence as [histogram, bucket, time]; buckets written twice (``1``, ``1.0``) are added."""
-    shape = (len(histograms), len(bounds), vector.values.shape[1])
-    counts, there = np.zeros(shape), np.zeros(shape, dtype=np.bool_)
+    rows = np.array([[histogram[bound][0] for bound in bounds] for histogram in histograms])
+    there = vector.present[rows]
+    counts = np.where(there, vector.values[rows], 0.0)
     for i, histogram in enumerate(histograms):
+        if sum(map(len, histogram.values())) == len(bounds):
+            continue
         for j, bound in enumerate(bounds):
-            for row in histogram[bound]:
+            for row in histogram[bound][1:]:
                 counts[i, j] += np.where(vector.present[row], vector.values[row], 0.0)
                 there[i, j] |= vector.present[row]
     return counts, there

@@ -135,5 +135,4 @@ class RecentSource:
 
 
 def _fitting(items: Sequence[_T], texts: Sequence[str], op: str, value: str) -> list[_T]:
-    fits = [text == value for text in texts] if op in ("=", "!=") else regexes.matches(value, texts)
-    return [item for item, fit in zip(items, fits, strict=True) if bool(fit) is not op.startswith("!")]
+    return [item for item, fits in zip(items, regexes.fitting(op, value, texts), strict=True) if fits]

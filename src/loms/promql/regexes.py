@@ -55,6 +55,12 @@ def matches(pattern: str, texts: Sequence[str]) -> list[bool]:
     return [bool(one) for one in found]
 
 
+def fitting(op: str, value: str, texts: Sequence[str]) -> list[bool]:
+    """For each text, whether the matcher (``=``, ``!=``, ``=~`` or ``!~``) takes it."""
+    found = [text == value for text in texts] if op in ("=", "!=") else matches(value, texts)
+    return [not fits for fits in found] if op.startswith("!") else found
+
+
 def replaced(pattern: str, template: str, texts: Sequence[str]) -> list[str | None]:
     """For each text that the pattern matches whole, the template with ``$1``, ``${name}`` filled in; else None.
 

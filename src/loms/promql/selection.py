@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ import numpy as np
 
 from loms.core.errors import QueryLimitError, QueryTimeoutError
 from loms.core.model import Ids, Ints, Labels
-from loms.promql.regexes import anchored, check
+from loms.promql.regexes import anchored, check, fitting
 from loms.promql.source import Budget
 from loms.promql.syntax import NAME, Matcher, Matchers
 
@@ -41,6 +41,10 @@ class QueryColumns(Protocol):
     def __call__(
         self, sql: str, parameters: Mapping[str, Any] | None = None, settings: Mapping[str, float | str] | None = None
     ) -> Mapping[str, Any]: ...
+
+
+SeriesSince = Callable[[int], Sequence[tuple[int, str, Sequence[tuple[str, str]]]] | None]
+"""Ids, names and labels of the rows that the series table got since it had a version; None when that is not known."""
 
 
 def quoted(text: str) -> str:
@@ -70,12 +74,14 @@ def listed(numbers: Iterable[int], kind: str = "UInt64") -> str:
     return f"CAST('[{','.join(map(str, numbers))}]', 'Array({kind})')"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Index:
     """The series of a selector, and the layers in which their samples are read."""
 
     labels: tuple[Labels, ...]
     layers: tuple[Layer, ...]
+    ids: tuple[tuple[int, ...], ...]
+    """Of each series."""
     found: int
     """Rows of the series table that matched."""
 
@@ -83,8 +89,8 @@ class Index:
     def of(cls, condition: str, ids: Mapping[Labels, tuple[int, ...]]) -> Index:
         """``ids`` of labels are those whose samples make up the series, which come by their labels, as Prometheus's."""
         labels = sorted(ids)
-        layers = tuple(_layers(condition, tuple(ids[one] for one in labels)))
-        return cls(tuple(labels), layers, sum(map(len, ids.values())))
+        series = tuple(ids[one] for one in labels)
+        return cls(tuple(labels), tuple(_layers(condition, series)), series, sum(map(len, series)))
 
 
 def _layers(condition: str, series: tuple[tuple[int, ...], ...]) -> Iterator[Layer]:
@@ -133,7 +139,8 @@ class Selection:
     """Finds the series of selectors and keeps them. Safe from several threads as ``query_columns`` is.
 
     ``end_query`` ends the running query whose setting ``log_comment`` it is given. ``series_version`` is another number
-    as soon as the series table may have new rows; without it the table is asked each time.
+    as soon as the series table may have new rows; without it the table is asked each time. ``series_since`` tells the
+    rows that are new since a version, so that only what they belong to is looked up again.
     """
 
     def __init__(
@@ -141,10 +148,12 @@ class Selection:
         query_columns: QueryColumns,
         end_query: Callable[[str], None] | None = None,
         series_version: Callable[[], int] | None = None,
+        series_since: SeriesSince | None = None,
     ) -> None:
         self._query_columns = query_columns
         self._end_query = end_query
         self._series_version = series_version
+        self._series_since = series_since
         self._labels: dict[int, Labels] = {}
         self._found: tuple[int, dict[tuple[Matchers, int], Index]] = (-1, {})
         """A version of the series table, and what was found in it."""
@@ -159,7 +168,7 @@ class Selection:
         version = self._series_version()
         found_in, found = self._found
         if version != found_in:
-            found = {}
+            found = self._untouched(found, found_in)
             self._found = version, found
         index = found.get((matchers, seen_ms))
         if index is None:
@@ -169,6 +178,16 @@ class Selection:
             found[matchers, seen_ms] = index
         budget.check_series(index.found)
         return index
+
+    def _untouched(self, found: dict[tuple[Matchers, int], Index], version: int) -> dict[tuple[Matchers, int], Index]:
+        """What was found in that version of the table, without what rows that came since then belong to."""
+        news = self._series_since(version) if self._series_since else None
+        if news is None:
+            return {}
+        if not news:
+            return dict(found)
+        series = [(one, _labels(name, pairs, {})) for one, name, pairs in news]
+        return {key: index for key, index in tuple(found.items()) if not _is_news(key[0], index, series)}
 
     def _searched(self, matchers: Matchers, seen_ms: int, budget: Budget) -> Index:
         where = condition(matchers)
@@ -199,8 +218,7 @@ class Selection:
         pair: dict[tuple[str, str], tuple[str, str]] = {}
         columns = zip(table["name"].to_pylist(), table["labels"].to_pylist(), table["digest"].to_pylist(), strict=True)
         for name, labels, key in columns:
-            pairs = sorted(((NAME, name), *((k, v) for k, v in labels if v)))
-            known[key] = tuple(pair.setdefault(one, one) for one in pairs)
+            known[key] = _labels(name, labels, pair)
 
     def query(self, sql: str, budget: Budget) -> Mapping[str, Any]:
         """Run a SELECT within what the budget leaves of time, until it is cancelled.
@@ -222,6 +240,23 @@ class Selection:
             raise budget.timed_out() from None
         except QueryLimitError:
             raise budget.too_large() from None
+
+
+def _labels(name: str, labels: Sequence[tuple[str, str]], known: dict[tuple[str, str], tuple[str, str]]) -> Labels:
+    """The labels of a row, with ``__name__``; equal pairs are one object."""
+    return tuple(known.setdefault(one, one) for one in sorted(((NAME, name), *((k, v) for k, v in labels if v))))
+
+
+def _is_news(matchers: Matchers, index: Index, series: Sequence[tuple[int, Labels]]) -> bool:
+    """Whether the matchers match a row that ``index`` lacks."""
+    rows = list(series)
+    for matcher in matchers:
+        texts = [dict(labels).get(matcher.name, "") for _, labels in rows]
+        rows = [row for row, fits in zip(rows, fitting(matcher.op, matcher.value, texts), strict=True) if fits]
+        if not rows:
+            return False
+    ids = dict(zip(index.labels, index.ids, strict=True))
+    return any(one not in ids.get(labels, ()) for one, labels in rows)
 
 
 def select(what: str, table: str, where: str) -> str:

@@ -7,6 +7,7 @@ Inside, everything is evaluated on the whole grid of evaluation times at once. N
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -87,7 +88,7 @@ class Vector:
 
     def take(self, rows: Ints) -> Vector:
         unnamed = None if self.unnamed is None else self.unnamed[rows]
-        return Vector(tuple(self.labels[i] for i in rows), self.values[rows], self.present[rows], unnamed)
+        return Vector(tuple(self.labels[i] for i in rows.tolist()), self.values[rows], self.present[rows], unnamed)
 
     def repeated(self, times: int) -> Vector:
         """A vector of one time, as the same vector at each of ``times`` times."""
@@ -104,10 +105,13 @@ Scalar = Floats
 Value = Vector | Floats | str
 
 
+KEPT_LABELS = 2**16
+"""Of so many label sets it is remembered what they become: rules ask for the same ones again and again."""
 METADATA_LABELS = frozenset({NAME, "__type__", "__unit__"})
 """Labels that say what a metric is; they go where the values become something else."""
 
 
+@lru_cache(maxsize=KEPT_LABELS)
 def without_name(labels: Labels) -> Labels:
     return tuple(pair for pair in labels if pair[0] not in METADATA_LABELS)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from loms.core.model import Bools, Floats, Ints
+from loms.core.model import Bools, Floats, Ints, is_stale
 from loms.promql import reductions
 from loms.promql.source import Budget, Samples
 from loms.promql.values import EvaluationError, Grid, Vector
@@ -330,3 +330,15 @@ WINDOW_FUNCTIONS: Mapping[str, WindowFunction] = {
     "ts_of_min_over_time": lambda windows, arg: _time_of(windows, np.greater_equal),
 }
 KEEPS_NAME = frozenset({"first_over_time", "last_over_time"})
+
+
+def applied(function: str, samples: Samples, grid: Grid, width_ms: int, argument: Floats, budget: Budget) -> Vector:
+    """``function`` (as in `loms.promql.source.Source.grid`) over all samples that lie in a window, as they are stored.
+
+    ``argument`` is its scalar argument, [time].
+    """
+    if function not in ("last", "timestamp"):
+        return WINDOW_FUNCTIONS[function](Windows.over(samples.fresh(), grid, width_ms, budget), argument)
+    windows = Windows.over(samples, grid, width_ms, budget)
+    alive = windows.only(~is_stale(samples.values[windows.high - 1]))
+    return WINDOW_FUNCTIONS["timestamp" if function == "timestamp" else "last_over_time"](alive, argument)

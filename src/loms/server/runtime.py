@@ -23,9 +23,11 @@ from loms.forward.remote_write import RemoteWriteOut, outs_of, resolver
 from loms.forward.tee import Tee
 from loms.promql.clickhouse import ClickHouseSource
 from loms.promql.engine import Engine
+from loms.promql.head import Head
+from loms.promql.head_source import HeadSource
 from loms.promql.labels import StoredLabels
 from loms.promql.rollups import Rollups
-from loms.promql.source import Limits
+from loms.promql.source import Limits, Source
 from loms.rules.evaluate import Evaluator
 from loms.rules.read import load_groups
 from loms.rules.rule import Group
@@ -51,6 +53,8 @@ READERS = 5
 """Three for PromQL over HTTP, one for traces, one that rules find free."""
 STOP_SECONDS = 12.0
 """How long the end of the process waits for a receiver's answer."""
+RECENT_SECONDS = 960.0
+"""Beside the lookback, how far back samples are kept in memory: a panel of a quarter of an hour."""
 RECALL_WINDOW_MS = 86_400_000
 """How far back a target's newest samples are looked for at start-up."""
 
@@ -75,14 +79,13 @@ class Server:
         try:
             queues = config.store.path.expanduser() / "forward"
             self.remote_writes = outs_of(config.remote_write, queues, clock, resolver(self.database.query_columns))
-            self.otlp_outs = otlp_outs_of(
-                config.otlp_forward, queues, clock, [out.name for out in self.remote_writes]
-            )
+            self.otlp_outs = otlp_outs_of(config.otlp_forward, queues, clock, [out.name for out in self.remote_writes])
             self._outs: list[RemoteWriteOut | OtlpOut] = [*self.remote_writes, *self.otlp_outs]
         except LomsError:
             self.database.close()
             raise
         self.roller = Roller(self.database, clock)
+        head = _head(config, self.database, clock)
         self.writer = Writer(
             self.database,
             clock,
@@ -90,6 +93,7 @@ class Server:
             flush_rows=config.store.flush_rows,
             queue_rows=config.store.queue_rows,
             before=self.roller.note,  # also without rollups, for they may be wanted again
+            accepted=head,
         )
         self.sink = Tee(self.writer, self.remote_writes)
         self.listeners: list[Sink] = []
@@ -122,9 +126,14 @@ class Server:
             samples_seconds=config.store.retention,
             minute_seconds=config.store.rollups.minute,
         )
-        source = ClickHouseSource(
-            self.database.query_columns, self.database.end_query, self.database.series_version, rollups or None
+        store = ClickHouseSource(
+            self.database.query_columns,
+            self.database.end_query,
+            self.database.series_version,
+            rollups or None,
+            series_since=self.database.series_since,
         )
+        source: Source = HeadSource(head, store) if head else store
         self._workers = ThreadPoolExecutor(2, "promql")
         self.engine = Engine(source, limits, clock, self._workers)
         self.state = State(self.database, clock)
@@ -229,6 +238,14 @@ class Server:
             else:
                 _log.info("the source answers again")
         self._source_trouble = trouble
+
+
+def _head(config: Config, database: Database, clock: Clock) -> Head | None:
+    """What keeps the newest samples in memory; None when that is not wanted, or others write to the store too."""
+    if not config.query.recent or database.shared:
+        return None
+    seconds = min(config.query.lookback + RECENT_SECONDS, config.store.retention)
+    return Head(clock, size=config.query.recent, seconds=seconds, from_ms=database.newest_ms())
 
 
 def _owns(shard: Shard, groups: Sequence[Group], alert: Alert | None) -> bool:

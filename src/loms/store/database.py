@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import queue
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ _TOO_MUCH = frozenset({158, 241, 307, 396})
 """TOO_MANY_ROWS, MEMORY_LIMIT_EXCEEDED, TOO_MANY_BYTES, TOO_MANY_ROWS_OR_BYTES."""
 _TOO_SLOW = frozenset({159, 160})
 """TIMEOUT_EXCEEDED, TOO_SLOW."""
+_NEWS, _NEWS_ROWS = 100, 2_000
+"""Inserts of series that are remembered, and rows that it is worth while to look at one by one."""
 _CANCELLED = 394
 """QUERY_WAS_CANCELLED."""
 
@@ -74,6 +77,8 @@ class Database:
         self._timeout_seconds = timeout_seconds
         self._closed = False
         self._series_version = 0
+        self._series_news: deque[tuple[int, pa.Table]] = deque(maxlen=_NEWS)
+        """Versions of the series table, and the rows that made it so."""
 
     @classmethod
     def open(
@@ -197,7 +202,9 @@ class Database:
             with _translated(f"the store refuses rows of {table}"):
                 self._writer.raw_insert(table, rows.column_names, cast("bytes", sink.getvalue()), fmt="ArrowStream")
         finally:
-            self._series_version += table == "series"
+            if table == "series":  # rows of an insert that failed may be there
+                self._series_news.append((self._series_version + 1, rows))
+                self._series_version += 1
 
     def end_query(self, comment: str) -> None:
         """End running queries whose setting ``log_comment`` is ``comment``: they raise `QueryCancelledError` soon.
@@ -212,6 +219,27 @@ class Database:
         """A number that is another one as soon as the series table may have new rows."""
         self._series_version += self._engine.shared  # where others write too, that is always so
         return self._series_version
+
+    def series_since(self, version: int) -> list[tuple[int, str, list[tuple[str, str]]]] | None:
+        """Id, name and labels of the rows that the series table got since `series_version` was this.
+
+        None when that is not known any more, or they are many.
+        """
+        news = [rows for number, rows in tuple(self._series_news) if number > version]
+        if self._engine.shared or len(news) != self._series_version - version or sum(map(len, news)) > _NEWS_ROWS:
+            return None
+        columns = ("id", "name", "labels")
+        return [row for rows in news for row in zip(*(rows[name].to_pylist() for name in columns), strict=True)]
+
+    def newest_ms(self) -> int:
+        """The newest time of any sample; 0 when there is none."""
+        found = self.query_columns("SELECT toUnixTimestamp64Milli(max(ts)) AS t FROM samples")
+        return int(found["t"][0].as_py())
+
+    @property
+    def shared(self) -> bool:
+        """Whether others may write here."""
+        return self._engine.shared
 
     def last_values(
         self, ids: Iterable[int], since_ms: int, until_ms: int | None = None

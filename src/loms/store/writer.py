@@ -17,7 +17,7 @@ from loms.core import selfmetrics
 from loms.core.clock import Clock
 from loms.core.errors import LomsError
 from loms.core.guard import guard
-from loms.core.model import Ids, Ints, SampleBatch, Series
+from loms.core.model import Ids, Ints, SampleBatch, Series, Sink
 from loms.store.series import SeriesRegister, pieces, series_rows
 from loms.store.sifting import sift
 
@@ -61,10 +61,15 @@ class Writer:
         flush_rows: int = 250_000,
         queue_rows: int = 2_000_000,
         before: Callable[[Ids, Ints], None] | None = None,
+        accepted: Sink | None = None,
     ) -> None:
-        """``before`` is told ids and times (ms) before each try to write them; a `LomsError` of its fails the try."""
+        """``before`` is told ids and times (ms) before each try to write them; a `LomsError` of its fails the try.
+
+        ``accepted`` is told of every batch that is queued, and of none that is dropped then.
+        """
         self._database = database
         self._before = before
+        self._told = accepted
         self._clock = clock
         self._flush_seconds = flush_seconds
         self._flush_rows = flush_rows
@@ -115,6 +120,8 @@ class Writer:
 
     def _append(self, batch: SampleBatch) -> None:
         self._queue.append(batch)
+        if self._told is not None:
+            self._told(batch)
         self._accepted += 1
         self._rows += len(batch)
         selfmetrics.write_queue.set(self._rows)

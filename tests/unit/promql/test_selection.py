@@ -59,6 +59,24 @@ def test_a_selection_is_kept_until_there_may_be_new_series(embedded: Embedded) -
     assert counted.asked > asked
 
 
+def test_only_what_new_series_belong_to_is_looked_up_again(embedded: Embedded) -> None:
+    counted, database = Counted(embedded), embedded.database
+    selection = Selection(counted.query_columns, None, database.series_version, database.series_since)
+    embedded.write([(Series.of("m", (("a", "1"),)), *NONE), (Series.of("other", ()), *NONE)])
+    words = Matcher("a", "=~", "[12]")
+    before = [selection.find(matchers, budget()) for matchers in (MATCHERS, (*MATCHERS, words))]
+    asked = counted.asked
+    embedded.write([(Series.of("other", (("a", "2"),)), *NONE), (Series.of("m", (("a", "1"),)), *NONE)])
+    embedded.write([(Series.of("m", (("a", "3"),)), *NONE)])
+    assert selection.find((*MATCHERS, words), budget()) is before[1]
+    assert counted.asked == asked
+    assert len(selection.find(MATCHERS, budget()).labels) == 2
+    embedded.write([(Series(7, "m", (("a", "1"),)), *NONE)])
+    assert [len(own) for own in selection.find((*MATCHERS, words), budget()).ids] == [2]
+    embedded.clear()
+    assert not selection.find(MATCHERS, budget()).labels
+
+
 def test_series_come_by_their_labels(embedded: Embedded) -> None:
     embedded.write([(Series.of("m", (("i", str(i)), ("z", "x"))), *NONE) for i in range(50)])
     labels = Selection(embedded.database.query_columns).find(MATCHERS, budget()).labels

@@ -11,8 +11,9 @@ import pytest
 
 from loms.core.clock import SystemClock
 from loms.core.errors import QueryCancelledError, QueryTimeoutError, StoreBusyError, StoreError
-from loms.core.model import STALE_NAN
+from loms.core.model import STALE_NAN, Series
 from loms.store.database import Database, Figures
+from loms.store.series import series_rows
 
 SLOW = "SELECT sum(sipHash64(number)) AS s FROM numbers(1000000000000)"
 T0 = 1_790_000_000_000
@@ -131,6 +132,31 @@ def test_last_values_are_the_newest_of_the_series_asked_for(database: Database) 
     assert database.last_values([1, 4], since_ms=now - 5000, until_ms=now - 1) == {1: (now - 1000, -1.0)}
     insert(database, [1], [now + 5], [STALE_NAN])
     assert database.last_values([1], since_ms=now - 5000) == {1: (now, 1.0)}
+
+
+def test_the_newest_time_of_all_samples(database: Database) -> None:
+    assert database.newest_ms() == 0
+    now_ms = database_now()
+    insert(database, [1, 2, 1], [now_ms - 5, now_ms, now_ms - 90_000_000], [1.0, 2.0, 3.0])
+    assert database.newest_ms() == now_ms
+
+
+def test_new_series_are_told_as_long_as_they_are_few(database: Database) -> None:
+    a, b = Series.of("a", (("x", "1"),)), Series.of("b", ())
+    version = database.series_version()
+    assert database.series_since(version) == []
+    for one in (a, b):
+        database.insert_arrow("series", series_rows((one,), now_ms=database_now()))
+    assert database.series_since(version) == [(a.id, "a", [("x", "1")]), (b.id, "b", [])]
+    assert database.series_since(database.series_version() - 1) == [(b.id, "b", [])]
+    assert database.series_since(-1) is None
+    version = database.series_version()
+    many = [Series.of("c", (("x", str(i)),)) for i in range(3_000)]
+    database.insert_arrow("series", series_rows(many, now_ms=database_now()))
+    assert database.series_since(version) is None
+    version = database.series_version()
+    database.command("TRUNCATE TABLE series")
+    assert database.series_since(version) is None
 
 
 def test_figures_count_samples_series_and_bytes(database: Database) -> None:

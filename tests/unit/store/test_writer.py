@@ -54,7 +54,7 @@ def batch(*values: float, series: tuple[Series, ...] = (), of: Series = A) -> Sa
 
 
 @contextmanager
-def writing(tables: Tables, clock: ManualClock | None = None, **options: float) -> Iterator[Writer]:
+def writing(tables: Tables, clock: ManualClock | None = None, **options: object) -> Iterator[Writer]:
     writer = Writer(tables, clock or ManualClock(T0), **{"flush_seconds": 3600, **options})  # type: ignore[arg-type]
     try:
         yield writer
@@ -166,6 +166,22 @@ def test_what_does_not_fit_is_dropped_without_waiting_and_its_series_kept(droppe
     assert len(tables.values()) == 11
     assert tables.rows("series")[0]["id"] == B.id
     assert total("loms_write_queue_samples") == 0
+
+
+def test_who_listens_is_told_of_what_is_accepted_and_of_nothing_else() -> None:
+    tables, told = Tables(), list[SampleBatch]()
+    tables.open_gate.clear()
+    with writing(tables, flush_rows=1, queue_rows=4, accepted=told.append) as writer:
+        batches = [batch(1.0, 2.0), batch(3.0, 4.0), batch(5.0), batch(6.0)]
+        writer(batches[0])
+        assert writer.offer(batches[1])
+        writer(batches[2])
+        assert not writer.offer(batches[3])
+        tables.open_gate.set()
+    writer(batch(7.0))
+    assert not writer.offer(batch(8.0))
+    assert [one.values.tolist() for one in told] == [[1.0, 2.0], [3.0, 4.0]]
+    assert tables.values() == [1.0, 2.0, 3.0, 4.0]
 
 
 def test_a_failed_insert_is_tried_again(dropped: Callable[[str], float]) -> None:
