@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -167,15 +168,24 @@ async def _turn(limiter: anyio.CapacityLimiter, ends: float) -> AsyncIterator[No
 
 
 async def _in_thread(work: Callable[[Cancel], Response], cancel: Cancel) -> Response:
-    try:
-        response = await anyio.to_thread.run_sync(work, cancel, limiter=anyio.CapacityLimiter(1))
-    except LomsError:
+    done = await anyio.to_thread.run_sync(_settled, work, cancel, limiter=anyio.CapacityLimiter(1))
+    if isinstance(done, Response):
         if cancel.large:
-            await anyio.to_thread.run_sync(give_back)
-        raise
+            done.background = BackgroundTask(give_back)
+        return done
     if cancel.large:
-        response.background = BackgroundTask(give_back)
-    return response
+        await anyio.to_thread.run_sync(give_back)
+    raise done
+
+
+def _settled(work: Callable[[Cancel], Response], cancel: Cancel) -> Response | LomsError | TurnError:
+    """What the work returns or raises; of an error nothing but itself, for its frames hold all that was read."""
+    try:
+        return work(cancel)
+    except (LomsError, TurnError) as error:
+        traceback.clear_frames(error.__traceback__)
+        error.__context__ = None
+        return error.with_traceback(None)
 
 
 async def _cancel_when_gone(request: Request, cancel: Cancel) -> None:

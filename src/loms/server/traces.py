@@ -20,7 +20,7 @@ from loms.store.traces import MOST_TRACES, Trace, TraceSummary, TraceTables
 
 DEEPEST = 200
 """Levels of a tree; what lies deeper stands on the last one."""
-_ATTRIBUTE = re.compile(r"([^=!<>~]+?)\s*(=~|!~|!=|>=|<=|=|>|<)(.*)", re.DOTALL)
+_ATTRIBUTE = re.compile(r"([^=!<>~]+)(=~|!~|!=|>=|<=|=|>|<)(.*)", re.DOTALL)
 _SCOPES = ("span.", "resource.", ".")
 
 
@@ -141,6 +141,7 @@ def attribute_condition(text: str) -> Condition:
     """``key``, or a key with a comparison and a value. Raises `QueryError`."""
     match = _ATTRIBUTE.fullmatch(text.strip())
     key, op, value = match.groups() if match else (text.strip(), "exists", "")
+    key = key.rstrip()
     if key[:1] in "=!<>~":
         raise QueryError(f"{text!r} names no attribute")
     known = field_of(key if key.startswith(_SCOPES) else f".{key}")

@@ -64,7 +64,7 @@ class Accepted:
 
 
 class Arrivals:
-    """Takes batches from any thread, one after the other; may wait for the database."""
+    """Takes batches from any thread, large ones piece by piece and in turn with others; may wait for the database."""
 
     def __init__(
         self,
@@ -81,6 +81,8 @@ class Arrivals:
         self._unwritten = False
         """Something was accepted since the last flush."""
         self._lock = threading.Lock()
+        self._next = threading.Lock()
+        """Held by who is the next to have ``_lock``: so a batch of many pieces does not have it again at once."""
 
     def accept(self, batch: SampleBatch) -> Accepted:
         """Keep what is new of ``batch``, whose ``series`` name at least those that this object has not seen.
@@ -88,14 +90,17 @@ class Arrivals:
         Raises `StoreError` when the store cannot be asked.
         """
         done = Accepted()
-        with self._lock:
-            for start in range(0, len(batch), PIECE_ROWS):
-                piece = slice(start, start + PIECE_ROWS)
-                done += self._accept(
-                    SampleBatch(batch.series_ids[piece], batch.timestamps_ms[piece], batch.values[piece], batch.series)
-                )
-                if done.full:
-                    break
+        for start in range(0, len(batch), PIECE_ROWS):
+            piece = slice(start, start + PIECE_ROWS)
+            some = SampleBatch(batch.series_ids[piece], batch.timestamps_ms[piece], batch.values[piece], batch.series)
+            with self._next:
+                self._lock.acquire()
+            try:
+                done += self._accept(some)
+            finally:
+                self._lock.release()
+            if done.full:
+                break
         for reason, count in (("duplicate", done.duplicate), ("conflicting", done.conflicting)):
             if count:
                 selfmetrics.samples_dropped.labels(reason).inc(count)

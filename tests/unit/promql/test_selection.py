@@ -10,9 +10,11 @@ from promql.embedded import Embedded
 from loms.core.clock import ManualClock
 from loms.core.errors import QueryCancelledError, QueryLimitError, QueryTimeoutError
 from loms.core.model import Series
+from loms.promql.engine import Engine
 from loms.promql.selection import Index, Selection, listed
 from loms.promql.source import Budget, Limits
 from loms.promql.syntax import NAME, Matcher
+from loms.promql.values import VectorResult
 
 NONE = np.empty(0, np.int64), np.empty(0)
 MATCHERS = (Matcher(NAME, "=", "m"),)
@@ -82,6 +84,14 @@ def test_series_come_by_their_labels(embedded: Embedded) -> None:
     labels = Selection(embedded.database.query_columns).find(MATCHERS, budget()).labels
     assert list(labels) == sorted(labels)
     assert [dict(one)["i"] for one in labels] == sorted(map(str, range(50)))
+
+
+def test_ties_go_to_the_first_by_labels(embedded: Embedded) -> None:
+    embedded.write([(Series.of("m", (("i", str(i)),)), np.array([1_000]), np.array([1.0])) for i in range(50)])
+    for expr in ("topk(3, m)", "bottomk(3, m)", "limitk(3, m)"):
+        found = Engine(embedded.source).query(expr, 1_000)
+        assert isinstance(found, VectorResult)
+        assert [dict(one)["i"] for one in found.labels] == ["0", "1", "10"]
 
 
 def test_without_a_version_the_table_is_asked_each_time(embedded: Embedded) -> None:

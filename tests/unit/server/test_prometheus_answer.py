@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from starlette.types import Message
 from loms.core.clock import SystemClock
 from loms.core.errors import QueryTimeoutError, StoreError
 from loms.promql.source import Budget, Cancel, Capacity, Limits
-from loms.server.prometheus_answer import MOST_FORM_BYTES, Answer, Answering, Parameters
+from loms.server.prometheus_answer import MOST_FORM_BYTES, Answer, Answering, Parameters, respond
 
 
 def ask(work: Any, messages: list[Message], method: str = "GET", query: bytes = b"") -> tuple[int, Any]:
@@ -127,6 +128,25 @@ def test_waiting_for_a_place_counts_towards_the_timeout() -> None:
     assert json.loads(refused.body)["error"] == "query timed out in query queue"
     assert json.loads(first.body)["data"] == "slow"
     assert 0.05 <= json.loads(waited.body)["data"] < 60
+
+
+def test_what_a_failed_query_had_read_is_let_go_of() -> None:
+    class Read:
+        """Something large."""
+
+    kept: list[weakref.ref[Read]] = []
+
+    def fails(_: Parameters, cancel: Cancel) -> Answer:
+        read = Read()
+        kept.append(weakref.ref(read))
+        raise QueryTimeoutError("too slow")
+
+    async def run() -> None:
+        with pytest.raises(QueryTimeoutError):
+            await Answering().run(asked(), lambda cancel: respond(fails(Parameters({}), cancel)))
+        assert kept[0]() is None
+
+    asyncio.run(run())
 
 
 def test_light_queries_go_on_while_large_ones_wait() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
+from support.processes import wait_until
 
 from loms.core.clock import ManualClock
 from loms.core.errors import StoreError
@@ -215,3 +217,19 @@ def test_a_store_that_does_not_write_is_not_asked(database: Database, clock: Man
     with pytest.raises(StoreError, match="does not write"):
         arrivals.accept(batch((0, 6, 1.0)))
     assert arrivals.accept(batch((0, 4, 1.0))) == Accepted(accepted=1)
+
+
+def test_a_small_batch_does_not_wait_for_the_end_of_a_large_one(database: Database, clock: ManualClock) -> None:
+    class Asking(Kept):
+        def offer(self, some: SampleBatch, /) -> bool:
+            if not self.offered:
+                other.start()
+                wait_until(arrivals._next.locked, 30, "that the other one waits for its turn", pause=0.01)
+            return super().offer(some)
+
+    kept = Asking()
+    arrivals = Arrivals(kept, database, clock)
+    other = threading.Thread(target=lambda: arrivals.accept(batch((1, 0, 7.0))))
+    arrivals.accept(batch(*[(0, i, 1.0) for i in range(3 * PIECE_ROWS)]))
+    other.join()
+    assert [len(some) for some in kept.offered] == [PIECE_ROWS, 1, PIECE_ROWS, PIECE_ROWS]

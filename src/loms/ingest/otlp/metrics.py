@@ -353,9 +353,9 @@ def _few(parts: Sized) -> None:
         raise RefusedError(f"points have more than {_MOST_PARTS} buckets or quantiles")
 
 
-def _finite(bounds: Iterable[float]) -> list[float]:
+def _finite(bounds: Iterable[float]) -> tuple[float, ...]:
     """Bounds without +Inf, for which there is a bucket anyway."""
-    return [bound for bound in bounds if bound != inf]
+    return tuple(bound for bound in bounds if bound != inf)
 
 
 def _kind(what: str, data: Any) -> Kind:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from loms.ingest.otlp.limits import Limits
 from loms.ingest.otlp.names import Kind, label_name, metric_name, unit_name
 from loms.ingest.otlp.values import Pairs, pairs_of
 
-SERIES_BYTES = 256
-"""What a series takes in memory beside the text of its labels, roughly."""
+SERIES_BYTES = 512
+"""What a series takes beside the text of its labels, roughly."""
 _IDENTIFYING = ("service.name", "service.namespace", "service.instance.id")
 _SCOPE = "otel_scope_"
 _TYPES = {
@@ -141,13 +142,14 @@ def point_of(
     )
 
 
-def histogram_parts(bounds: Sequence[float]) -> list[Part]:
-    return [
+@lru_cache(maxsize=256)
+def histogram_parts(bounds: tuple[float, ...]) -> tuple[Part, ...]:
+    return (
         *(("_bucket", "le", decimal(bound)) for bound in bounds),
         ("_bucket", "le", "+Inf"),
         ("_count", "", ""),
         ("_sum", "", ""),
-    ]
+    )
 
 
 def decimal(value: float) -> str:
