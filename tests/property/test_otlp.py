@@ -28,7 +28,7 @@ from loms.core.model import SampleBatch
 from loms.core.settings import Receive
 from loms.ingest.otlp.limits import SIGNALS, Limits, Signal
 from loms.ingest.otlp.metrics import MetricTranslator
-from loms.server.otlp_receiver import OtlpReceiver
+from loms.server.otlp.receiver import OtlpReceiver
 from loms.store.arrivals import Accepted, Arrivals
 from loms.store.database import Database
 from loms.store.telemetry import TelemetryWriter

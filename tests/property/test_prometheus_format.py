@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from loms.core.errors import QueryError
 from loms.promql.parse import parse
-from loms.server.prometheus_format import flat, pretty
-from loms.server.prometheus_tree import tree_of
+from loms.server.prometheus.format import flat, pretty
+from loms.server.prometheus.tree import tree_of
 
 LABELS = st.sampled_from(["a", "job", '"odd name"', "le"])
 STRINGS = st.sampled_from(['"x"', "'it\\'s'", '"back\\\\slash"', '"\\n"', "`raw\\d`", '"é"'])

@@ -15,8 +15,8 @@ from starlette.testclient import TestClient
 from loms.core.clock import ManualClock
 from loms.core.model import Series
 from loms.promql.engine import Engine
-from loms.server.prometheus import router
-from loms.server.prometheus_answer import Answering
+from loms.server.prometheus.answer import Answering
+from loms.server.prometheus.routes import router
 
 WORDS = (
     *(

@@ -12,7 +12,7 @@ from support.otlp_spans import recorded, table
 
 from loms.core.clock import SystemClock
 from loms.core.model import Span
-from loms.server.traces import Branch, grown
+from loms.server.traces.routes import Branch, grown
 from loms.store.database import Database
 from loms.store.trace_conditions import Condition
 from loms.store.traces import TraceTables

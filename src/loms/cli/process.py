@@ -23,7 +23,7 @@ from loms.core.settings import Config, ServerTls
 from loms.rules.shard import Shard
 from loms.server.api import Collected
 from loms.server.app import build
-from loms.server.otlp_ports import otlp_ports
+from loms.server.otlp.ports import otlp_ports
 from loms.server.runtime import Server
 from loms.store.target_notes import TargetNotes
 

@@ -13,24 +13,16 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from loms import __version__
 from loms.core import selfmetrics
 from loms.core.errors import LomsError
-from loms.server import (
-    api,
-    otlp,
-    page,
-    prometheus,
-    prometheus_federate,
-    prometheus_read,
-    prometheus_rules,
-    prometheus_status,
-    remote_write,
-    traces,
-    traces_jaeger,
-    traces_tempo,
-)
+from loms.server import api, page, remote_write
 from loms.server.auth import OwnPages, SafeHeaders, TokenGate
+from loms.server.otlp import http as otlp
 from loms.server.paths import TidyPaths
-from loms.server.prometheus_answer import Answering
+from loms.server.prometheus import federate, read, rules, status
+from loms.server.prometheus import routes as prometheus
+from loms.server.prometheus.answer import Answering
 from loms.server.runtime import Server
+from loms.server.traces import jaeger, tempo
+from loms.server.traces import routes as traces
 from loms.store.traces import TraceTables
 
 LOOPBACK = ["127.0.0.1", "localhost", "[::1]", "["]
@@ -69,18 +61,18 @@ def build(server: Server, collected: api.Collected) -> FastAPI:
     # Two, because a slow dashboard does not keep anybody from the alerts.
     answering, aside = (Answering(timeout_seconds=server.config.query.timeout) for _ in range(2))
     app.include_router(prometheus.router(server.engine, server.clock, answering, server.labels))
-    app.include_router(prometheus_rules.router(server.evaluator, aside))
-    app.include_router(prometheus_status.router(server, collected, aside))
-    app.include_router(prometheus_read.router(server.engine, answering))
+    app.include_router(rules.router(server.evaluator, aside))
+    app.include_router(status.router(server, collected, aside))
+    app.include_router(read.router(server.engine, answering))
     lookback_ms = round(server.config.query.lookback * 1000)
-    app.include_router(prometheus_federate.router(server.engine, server.clock, lookback_ms, answering))
+    app.include_router(federate.router(server.engine, server.clock, lookback_ms, answering))
     received = remote_write.RemoteWriteReceiver(server.config.receive, server.arrivals, server.metadata.note)
     app.include_router(remote_write.router(received))
     app.include_router(otlp.router(server.otlp))
     tables = TraceTables(server.database)
     app.include_router(traces.router(tables, server.clock))
-    app.include_router(traces_jaeger.router(tables, server.clock))
-    app.include_router(traces_tempo.router(tables, server.clock))
+    app.include_router(jaeger.router(tables, server.clock))
+    app.include_router(tempo.router(tables, server.clock))
     app.include_router(api.router(server, collected))
     app.include_router(page.router(gated=token is not None))
     app.mount("/web", page.assets(), name="web")

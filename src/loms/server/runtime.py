@@ -32,7 +32,7 @@ from loms.rules.evaluate import Evaluator
 from loms.rules.read import load_groups
 from loms.rules.rule import Group
 from loms.rules.shard import Shard
-from loms.server.otlp_receiver import OtlpReceiver
+from loms.server.otlp.receiver import OtlpReceiver
 from loms.server.source import querier_of, remote_of
 from loms.store.arrivals import Arrivals
 from loms.store.database import Database

@@ -17,7 +17,7 @@ from loms.core import config
 from loms.core.clock import ManualClock, SystemClock
 from loms.core.model import SampleBatch
 from loms.core.settings import Receive
-from loms.server.otlp_receiver import OtlpReceiver
+from loms.server.otlp.receiver import OtlpReceiver
 from loms.server.runtime import Server
 from loms.store.arrivals import Accepted
 

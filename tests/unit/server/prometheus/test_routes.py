@@ -11,8 +11,8 @@ from loms.core.clock import ManualClock
 from loms.core.model import labels_of
 from loms.promql.engine import Engine
 from loms.promql.memory import MemorySource
-from loms.server.prometheus import router
-from loms.server.prometheus_answer import Answering
+from loms.server.prometheus.answer import Answering
+from loms.server.prometheus.routes import router
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from loms.core.clock import ManualClock
 from loms.core.model import STALE_NAN, labels_of
 from loms.promql.engine import Engine
 from loms.promql.memory import MemorySource
-from loms.server import prometheus_federate
-from loms.server.prometheus_answer import Answering
+from loms.server.prometheus import federate as prometheus_federate
+from loms.server.prometheus.answer import Answering
 
 NOW = 1_800_000_000_000
 

@@ -17,10 +17,10 @@ from loms.promql.parse import parse
 from loms.promql.source import Cancel
 from loms.promql.syntax import Node, Selector, children
 from loms.promql.values import MatrixResult, Result, StringResult, VectorResult
-from loms.server.prometheus_answer import TRUNCATED, Answer, Answering, Parameters, selectors_of, to_json
-from loms.server.prometheus_format import pretty
-from loms.server.prometheus_result import result_json, truncated
-from loms.server.prometheus_tree import tree_of
+from loms.server.prometheus.answer import TRUNCATED, Answer, Answering, Parameters, selectors_of, to_json
+from loms.server.prometheus.format import pretty
+from loms.server.prometheus.result import result_json, truncated
+from loms.server.prometheus.tree import tree_of
 from loms.server.wire import parse_seconds, parse_step, parse_time
 
 MOST_POINTS = 11_000

@@ -16,7 +16,7 @@ from starlette.types import Message
 from loms.core.clock import SystemClock
 from loms.core.errors import QueryTimeoutError, StoreError
 from loms.promql.source import Budget, Cancel, Capacity, Limits
-from loms.server.prometheus_answer import MOST_FORM_BYTES, Answer, Answering, Parameters, respond
+from loms.server.prometheus.answer import MOST_FORM_BYTES, Answer, Answering, Parameters, respond
 
 
 def ask(work: Any, messages: list[Message], method: str = "GET", query: bytes = b"") -> tuple[int, Any]:

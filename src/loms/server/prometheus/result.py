@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from loms.core.model import Labels
 from loms.promql.values import MatrixResult, Result, ScalarResult, StringResult, VectorResult
-from loms.server.points import points_json, texts
-from loms.server.prometheus_answer import to_json
+from loms.server.prometheus.answer import to_json
+from loms.server.prometheus.points import points_json, texts
 from loms.server.wire import format_time, format_value
 
 

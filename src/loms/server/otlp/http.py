@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from loms.core.errors import PayloadError
 from loms.ingest.otlp.limits import SIGNALS, Signal
 from loms.server.bodies import Bodies
-from loms.server.otlp_receiver import Answer, OtlpReceiver, refusal
+from loms.server.otlp.receiver import Answer, OtlpReceiver, refusal
 
 THREADS = 2
 BODIES_AT_ONCE = 4

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from loms.core.clock import Clock
 from loms.core.errors import QueryError
 from loms.core.units import parse_duration
-from loms.server.traceql import duration_ns
+from loms.server.traces.traceql import duration_ns
 from loms.server.wire import FURTHEST_SECONDS, parse_time
 from loms.store.trace_conditions import Condition, Field
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loms.core.errors import QueryError
-from loms.server.traceql import duration_ns, parse_traceql
+from loms.server.traces.traceql import duration_ns, parse_traceql
 from loms.store.trace_conditions import Condition
 
 

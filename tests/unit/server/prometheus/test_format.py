@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from loms.promql.parse import parse
-from loms.server.prometheus_format import flat, pretty
-from loms.server.prometheus_tree import tree_of
+from loms.server.prometheus.format import flat, pretty
+from loms.server.prometheus.tree import tree_of
 
 
 @pytest.mark.parametrize(

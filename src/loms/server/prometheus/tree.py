@@ -19,7 +19,7 @@ from loms.promql.syntax import (
     Text,
     value_type,
 )
-from loms.server.prometheus_format import name_of
+from loms.server.prometheus.format import name_of
 from loms.server.wire import format_value
 
 

@@ -13,8 +13,8 @@ from fastapi.responses import JSONResponse, Response
 from loms.core.clock import Clock
 from loms.core.errors import QueryError
 from loms.core.model import Span
-from loms.server.trace_times import asked_time, durations, moment_ms
-from loms.server.traceql import STATUSES, expression, field_of
+from loms.server.traces.times import asked_time, durations, moment_ms
+from loms.server.traces.traceql import STATUSES, expression, field_of
 from loms.store.trace_conditions import Condition, Op
 from loms.store.traces import MOST_TRACES, Trace, TraceSummary, TraceTables
 

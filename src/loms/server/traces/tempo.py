@@ -20,8 +20,8 @@ from loms import __version__
 from loms.core.clock import Clock
 from loms.core.errors import QueryError
 from loms.core.model import Labels, Span
-from loms.server.trace_times import asked_time, durations, moment_ms
-from loms.server.traceql import INTRINSICS, KINDS, STATUSES, field_of, parse_traceql
+from loms.server.traces.times import asked_time, durations, moment_ms
+from loms.server.traces.traceql import INTRINSICS, KINDS, STATUSES, field_of, parse_traceql
 from loms.store.trace_conditions import Condition, Scope
 from loms.store.traces import MOST_TRACES, Trace, TraceSummary, TraceTables
 

@@ -16,8 +16,8 @@ from loms.promql.parse import parse
 from loms.promql.source import Cancel
 from loms.rules.evaluate import Evaluator, RuleResult
 from loms.rules.rule import Group, Rule
-from loms.server.prometheus_answer import Answer, Answering, Parameters, whole_number
-from loms.server.prometheus_format import flat
+from loms.server.prometheus.answer import Answer, Answering, Parameters, whole_number
+from loms.server.prometheus.format import flat
 from loms.server.wire import format_exponent
 
 NEVER = "0001-01-01T00:00:00Z"

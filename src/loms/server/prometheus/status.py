@@ -26,8 +26,8 @@ from loms.promql.regexes import matches
 from loms.promql.source import Cancel
 from loms.promql.syntax import Matcher, Matchers
 from loms.server.api import Collected
-from loms.server.prometheus_answer import Answer, Answering, Parameters
-from loms.server.prometheus_rules import NEVER
+from loms.server.prometheus.answer import Answer, Answering, Parameters
+from loms.server.prometheus.rules import NEVER
 from loms.server.runtime import Server
 from loms.store.statistics import statistics
 

@@ -21,7 +21,7 @@ from loms.promql.engine import Engine
 from loms.promql.regexes import check
 from loms.promql.source import Cancel
 from loms.promql.syntax import Matcher, Matchers, MatchOp
-from loms.server.prometheus_answer import Answering, read_body
+from loms.server.prometheus.answer import Answering, read_body
 
 MOST_REQUEST_BYTES = 2**20
 MOST_SAMPLES = 5_000_000

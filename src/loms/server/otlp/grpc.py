@@ -16,7 +16,7 @@ import grpc
 from loms.core.errors import LomsError
 from loms.core.settings import ServerTls
 from loms.ingest.otlp.limits import Signal
-from loms.server.otlp_receiver import Answer, OtlpReceiver, refusal
+from loms.server.otlp.receiver import Answer, OtlpReceiver, refusal
 
 THREADS = 2
 CALLS_AT_ONCE = 16

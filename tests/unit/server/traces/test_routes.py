@@ -16,8 +16,10 @@ from support.otlp_spans import RECORDED, recorded, table
 
 from loms.core.clock import ManualClock, SystemClock
 from loms.core.model import Span
-from loms.server import traces, traces_jaeger, traces_tempo
-from loms.server.traces import DEEPEST, attribute_condition, grown
+from loms.server.traces import jaeger as traces_jaeger
+from loms.server.traces import routes as traces
+from loms.server.traces import tempo as traces_tempo
+from loms.server.traces.routes import DEEPEST, attribute_condition, grown
 from loms.store.database import Database
 from loms.store.trace_conditions import Condition
 from loms.store.traces import TraceTables

@@ -33,7 +33,7 @@ from unit.server.otlp_sending import (
 from loms.core.model import Metadata
 from loms.server.api import Collected
 from loms.server.app import build
-from loms.server.otlp import OtlpPort, router
+from loms.server.otlp.http import OtlpPort, router
 from loms.server.runtime import Server
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}

@@ -11,9 +11,9 @@ from fastapi import FastAPI
 
 from loms.core.errors import LomsError
 from loms.core.settings import Config
-from loms.server.otlp import OtlpPort
-from loms.server.otlp_grpc import OtlpGrpc
-from loms.server.otlp_receiver import OtlpReceiver
+from loms.server.otlp.grpc import OtlpGrpc
+from loms.server.otlp.http import OtlpPort
+from loms.server.otlp.receiver import OtlpReceiver
 
 _log = logging.getLogger("loms.otlp")
 

@@ -16,8 +16,8 @@ from fastapi.responses import JSONResponse
 from loms.core.clock import Clock
 from loms.core.errors import QueryError
 from loms.core.model import Labels, Span
-from loms.server.trace_times import asked_time, durations, moment_of_us
-from loms.server.traceql import KINDS, STATUSES
+from loms.server.traces.times import asked_time, durations, moment_of_us
+from loms.server.traces.traceql import KINDS, STATUSES
 from loms.store.trace_conditions import Condition
 from loms.store.traces import MOST_TRACES, Trace, TraceTables
 

@@ -14,7 +14,7 @@ from loms.promql.engine import Engine
 from loms.promql.parse import parse_selector
 from loms.promql.source import Cancel
 from loms.promql.syntax import NAME
-from loms.server.prometheus_answer import Answering, parameters_of, selectors_of
+from loms.server.prometheus.answer import Answering, parameters_of, selectors_of
 from loms.server.wire import format_value
 
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)

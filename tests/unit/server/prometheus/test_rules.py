@@ -14,8 +14,8 @@ from loms.core.errors import QueryError
 from loms.core.model import Frame
 from loms.rules.evaluate import Evaluator
 from loms.rules.read import read_groups
-from loms.server import prometheus_rules
-from loms.server.prometheus_answer import Answering
+from loms.server.prometheus import rules as prometheus_rules
+from loms.server.prometheus.answer import Answering
 
 NOW = 1_800_000_000_000
 RULES = """

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loms.core.model import Floats
-from loms.server.points import points_json, texts
+from loms.server.prometheus.points import points_json, texts
 from loms.server.wire import format_time, format_value
 
 ODD = [0.0, -0.0, np.nan, np.inf, -np.inf, 1e15, -1e15, 1e14, 1e-4, 1e-5, -1e-7, 1e21, 5e-324, 1.7976931348623157e308]

@@ -16,8 +16,8 @@ from loms.core.errors import LomsError
 from loms.core.model import STALE_NAN, is_stale, labels_of
 from loms.promql.engine import Engine
 from loms.promql.memory import MemorySource
-from loms.server import prometheus_read
-from loms.server.prometheus_answer import Answering
+from loms.server.prometheus import read as prometheus_read
+from loms.server.prometheus.answer import Answering
 
 Field = descriptor_pb2.FieldDescriptorProto
 MESSAGES: dict[str, tuple[tuple[str, int, Any, str], ...]] = {

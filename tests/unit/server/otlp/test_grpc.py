@@ -20,8 +20,8 @@ from unit.server.otlp_sending import REQUESTS, Kept, receiving, traces
 
 from loms.core.errors import LomsError
 from loms.core.settings import Config
-from loms.server.otlp_grpc import OtlpGrpc
-from loms.server.otlp_ports import otlp_ports
+from loms.server.otlp.grpc import OtlpGrpc
+from loms.server.otlp.ports import otlp_ports
 
 STUBS = {"metrics": MetricsServiceStub, "traces": TraceServiceStub, "logs": LogsServiceStub}
 EXPORT_TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"

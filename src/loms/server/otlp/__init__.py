@@ -1,0 +1,1 @@
+"""OTLP in: over HTTP and gRPC."""

@@ -1,0 +1,1 @@
+"""Traces over HTTP: LOMS's own API, Jaeger's and Tempo's."""
