@@ -72,18 +72,17 @@ async def _serve(config: Config, listener: socket.socket, tls: dict[str, str], c
     host, port = listener.getsockname()[:2]
     url = f"http{'s' if tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
     with Server(config, clock, url, shard) as server:
-        work = [asyncio.create_task(server.run(), name="server")]
         agent: Agent | None = None
         if collect:
             notes = partial(TargetNotes, server.database, clock)
             agent = Agent(
                 config, server.sink, clock, recall=server.recall, notes=notes, note=server.metadata.note, own_port=port
             )
-            work.append(asyncio.create_task(agent.run(), name="agent"))
         scraped = agent.scrapes if agent else lambda *_: False
         pushed = Pushed(server.sink, clock, server.metadata.of, scraped, Left(server.engine, clock))
         server.listeners.append(pushed)
-        work.append(asyncio.create_task(pushed.run(), name="pushed"))
+        parts = {"server": server.run(), "pushed": pushed.run(), **({"agent": agent.run()} if agent else {})}
+        work = [asyncio.create_task(part, name=name) for name, part in parts.items()]
         app = build(server, _collected(agent, pushed))
         listening: dict[str, Any] = {"log_config": None, "access_log": False, "lifespan": "off", **tls}
         http = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=3, **listening))
