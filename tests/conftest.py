@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+
 import pytest
 
 LONG = (
@@ -26,3 +29,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((i for i, part in enumerate(LONG) if part in item.path.as_posix()), len(LONG))
 
     items.sort(key=rank)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """A command that is run in this process sets up logging; the next test has it as before."""
+    root, loms = logging.getLogger(), logging.getLogger("loms")
+    handlers, levels = root.handlers[:], (root.level, loms.level)
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(levels[0])
+    loms.setLevel(levels[1])
