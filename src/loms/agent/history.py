@@ -7,7 +7,7 @@ exposition, and it goes through `loms.collect.scrape.Scraper` and the engines' t
 What is not in there, and what stands for it:
 
 - **Staleness markers** (the API does not show them): a series that is missing from a scrape ends there, as always.
-- **Why a scrape failed**: one that failed within `_QUICK_SECONDS` is taken for a refused connection, one that took
+- **Why a scrape failed**: one that failed at once is taken for a refused connection, one that took
   longer for a target that gave no answer. A target that answers with an error at once looks like a dead one.
 - **Synthetic requests and what an engine says of itself over HTTP**: unknown. An engine frozen while idle is not seen.
 - **Two Prometheus servers** that scrape the same target show as two sets of series: the one with more samples counts.

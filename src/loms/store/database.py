@@ -51,7 +51,7 @@ class Figures:
 
 
 class Database:
-    """An open store. `query_columns` may be called from any thread; writes go through one client, one at a time."""
+    """An open store. `query_columns` may be called from any thread; inserts go one at a time, and so do statements."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ NOTED_MS = 60_000
 PENDING_MS = 300_000
 """Minutes are rolled so many at a time: fewer, larger parts."""
 JOB_SAMPLES = 2_000_000
-"""About so many samples (or rows of minutes) are read by one statement; the writer waits for it."""
+"""About so many samples (or rows of minutes) are read by one statement, so that the next one is not far."""
 SAMPLES_PER_HOUR = 720
 """Of one series, for a guess at the size of late work: one in 5 s."""
 AGAIN_MS = 3_600_000
